@@ -18,7 +18,7 @@ from singa_dask.wording import listed
 
 
 class Learned(NamedTuple):
-    """Knowledge about the training data in a checkpoint, by input layer of the training net.
+    """Knowledge of a checkpoint about the training data, for each input layer of the training net.
 
     ``class_types`` has the types of the labels before they became ``class_names``; see `label_type`. ``encodings``
     describes conversions of a layer's values that an estimator makes outside of the net. Only the estimator can predict
@@ -55,7 +55,7 @@ class Learned(NamedTuple):
 
 
 class TrainingKnowledge:
-    """Knowledge of the training data, by input layer of the training net.
+    """Knowledge of a job about the training data, for each input layer of the training net.
 
     For each layer, it has class names and their types, facts on the columns of a table, and the scaling. All nets of
     the job share this object.
@@ -66,8 +66,9 @@ class TrainingKnowledge:
         Facts from a checkpoint, or from the store of a training layer after the store was opened. Scalings are known
         before training begins.
     inherited : Learned
-        Facts from the checkpoint that a new run takes its initial values from. Its class names are used if they include
-        all class names of the training data. Otherwise the class names of the training data are used.
+        Facts from the checkpoint that a new run takes its initial values from. The class names in this checkpoint are
+        used if they include all class names of the training data. Otherwise the class names of the training data are
+        used.
     readers : dict of str to callable
         For each input layer of the training net, a function that opens the layer's store, and returns its class names
         and their type. The function is called if another net needs the names before the training layer has opened the
@@ -94,7 +95,7 @@ class TrainingKnowledge:
         return known[layer]
 
     def known_for(self, layer: str) -> tuple[str, ...]:
-        """Return the class names of a layer if known, else the names that all other layers share."""
+        """Return the class names of a layer if known, else the class names of all other layers if these agree."""
         return _find(self.known.class_names, layer)
 
     def update(self, learned: Learned) -> None:
@@ -177,7 +178,7 @@ class TrainingKnowledge:
             )
 
     def scaling_of(self, layer: str) -> Scaling | None:
-        """Return the scaling of a layer; if it has none, the only scaling of the job, or None."""
+        """Return the scaling of a layer, or else the only scaling of the job; None if there is none."""
         only = next(iter(self.known.scalings.values())) if len(self.known.scalings) == 1 else None
         return self.known.scalings.get(layer, only)
 
@@ -216,7 +217,7 @@ class TrainingKnowledge:
 
 
 def _find(by_layer: Mapping[str, tuple[str, ...]], layer: str) -> tuple[str, ...]:
-    """Return the class names of a layer; if it has none, the class names that all other layers share."""
+    """Return the class names of a layer, or else the class names of all other layers if these agree."""
     if layer in by_layer:
         return by_layer[layer]
     distinct = {names for names in by_layer.values() if names}

@@ -1,4 +1,4 @@
-"""ViewStore: a store whose blocks are blocks of other stores. The base of shards and of splits."""
+"""ViewStore: a store that reads blocks of other stores; base class of `ShardedStore` and `SplitStore`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays, Block
 from singa_dask.fs.sources import Bytes, Range
 
-# attributes that say what records mean; a view copies them from its store
+# attributes that describe the meaning of records; a view copies these attributes from its store
 MEANING = (
     "class_names",
     "class_type",
@@ -54,7 +54,7 @@ class ViewStore(RangeStore):
         self.decodes_ahead = all(store.decodes_ahead for store in self.stores)
 
     def _use(self, blocks: Iterable[Block]) -> None:
-        """Set the blocks, and which of them belong to one run of their store."""
+        """Set the blocks, and the runs of their stores to which blocks belong."""
         self.blocks = tuple(dataclasses.replace(block, id=i) for i, block in enumerate(blocks))
         if any(store.runs is not None for store in self.stores):
             places = [self.locate(i) for i in range(len(self.blocks))]
@@ -63,7 +63,7 @@ class ViewStore(RangeStore):
             self.runs = np.array([first.setdefault(run, i) for i, run in enumerate(runs)])
 
     def widen(self) -> None:
-        # a fingerprint that was computed before does not change
+        # copy the schema, so that a fingerprint that was computed before does not change
         self.schema = dict(self.schema)
         super().widen()
         for store in self.stores:

@@ -10,7 +10,7 @@ Columns
 Learned from the training data
     `facts`: the meaning of columns; `facts_learner` learns it. `scaling`: moments and scaling of values.
 Records
-    `encoder`: converts columns to arrays. `row_encoder`: the same for single records, faster. `fill_counts`: counts
+    `encoder`: converts columns to arrays. `row_encoder`: converts single records faster. `fill_counts`: counts
     missing values that are filled in. `percents`: percent columns that look like fractions.
 Files
     `files`: reads single files. `table_reader`: finds the columns and blocks of all files, and reads rows.

@@ -1,6 +1,6 @@
 """The index of a table: kinds of columns, locations of blocks, and learned facts.
 
-It is stored in the cache.
+The index is stored in the cache.
 """
 
 from __future__ import annotations

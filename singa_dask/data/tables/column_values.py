@@ -45,7 +45,7 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return which values are null, NaN, blank strings, or vectors with a missing value."""
+    """Return a mask of the values that are null, NaN, blank strings, or vectors with a missing value."""
     kind = column.type
     if is_list(kind):
         rows = np.repeat(np.arange(len(column)), pc.fill_null(pc.list_value_length(column), 0).to_numpy())
@@ -62,7 +62,7 @@ def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def missing_rows(table: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which rows have a missing value in at least one of the columns ``names``."""
+    """Return a mask of the rows with a missing value in at least one of the columns ``names``."""
     is_missing = np.zeros(len(table), np.bool_)
     for name in names:
         is_missing |= missing_of(whole(table.column(name)))

@@ -21,7 +21,7 @@ from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
 
-# part -> Arrow function, and the part's values if each of them becomes a value 0 or 1 of the record
+# part -> Arrow function, and the values of the part; with values, the part is one-hot encoded
 PARTS: dict[str, tuple[str, range]] = {
     "year": ("year", range(0)),
     "month": ("month", range(1, 13)),
@@ -148,14 +148,14 @@ class DateConf(Conf):
         return DataError(message, remedy=remedy)
 
     def _orders_of(self, value: Any) -> list[DateConf]:
-        """Return this form with each other order of day and month in which a value is a date."""
+        """Return copies of this form with another order of day and month in which a value is a date."""
         if not isinstance(value, str):
             return []
         orders = [self.model_copy(update={"day_first": first}) for first in (True, False) if first != self.day_first]
         return [each for each in orders if each.parse(pa.array([value]))[0].is_valid]
 
     def _fault_of(self, value: Any) -> str:
-        """Return what is wrong with a value, and how to mend it."""
+        """Return what is wrong with a value, and how to correct the value."""
         shown = repr(value if isinstance(value, (str, int, float)) else str(value))
         column, other = pa.array([value]), self.model_copy(update={"zone": "" if self.zone else "UTC"})
         if other.parse(column)[0].is_valid:

@@ -27,7 +27,7 @@ pc = LazyModule("pyarrow.compute")
 LARGEST = float(np.finfo(np.float32).max)
 Where = Callable[[int], str]
 Values = npt.NDArray[Any]
-# remedies for missing values: a missing number can be filled in, but not a missing category
+# remedies for missing values; a missing number can be filled in, a missing category cannot
 SKIPPED = Remedy("missing", "Set missing: skip to leave such records out.", ("skip",))
 FILLED = Remedy(
     "missing", "Set missing: to mean, to skip, or to a number for features without a value.", ("mean", "skip")
@@ -78,7 +78,7 @@ class TableEncoder:
             self.schema["weight"] = Field(np.dtype(np.float32), (1,))
 
     def encode(self, table: pa.Table, where: Where) -> Arrays:
-        """Return the records in some rows of the table.
+        """Convert the rows of a table to records.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class TableEncoder:
         """Return the values of all features, (n, *shape)."""
         data = np.empty((len(table), self._width), self.schema["data"].dtype)
         plain = []
-        # enter errstate once, because entering it for each column would take as long as copying the column
+        # enter errstate once, because entering errstate for each column would take as long as copying the column
         with np.errstate(over="ignore"):
             for name, values in self.places:
                 column = whole(table.column(name))
@@ -140,7 +140,7 @@ class TableEncoder:
         return data.reshape(len(table), *self.schema["data"].shape)
 
     def _refuse_gaps(self, table: pa.Table, where: Where) -> None:
-        """Raise a DataError that names the columns if the first record with missing values lacks several."""
+        """Raise a DataError that names the columns if the first record with gaps lacks several values."""
         facts, fills = self._facts, self._spec.unknown == "ignore"
         empty = {name for name, known in facts.categories.items() if fills or "" in known}
         filled = set() if self._spec.missing == "error" else {*facts.features}.difference(facts.categories)

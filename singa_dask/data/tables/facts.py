@@ -44,7 +44,7 @@ class TableFacts:
     widths : mapping of str to int
         Number of values of each feature that is a vector or text.
     texts : mapping of str to TextCodec
-        For each feature that is text, the numbers of its tokens.
+        For each feature that is text, the codec that numbers its tokens.
     spelling : Spelling
         How numbers, dates and missing values are written.
     booleans : tuple of str or None
@@ -133,7 +133,7 @@ class TableFacts:
         return replace(self, means={**numbers, **self.means})
 
     def compare(self, other: TableFacts) -> str:
-        """Return a text that says how the meaning of records differs from ``other``; empty if it does not."""
+        """Return a text on how the meaning of records differs from ``other``; empty if it is the same."""
         if self.names != other.names:
             here, there = (listed(facts.names) for facts in (self, other))
             return f"values of {here}, but {there}"

@@ -98,7 +98,7 @@ class FactsLearner:
         self._booleans = tuple(name for name in numbers if kinds[name] == "boolean")
 
     def _means_of(self, name: str) -> list[str]:
-        """Return the names of the means of a number or date; a date has one for each of its values."""
+        """Return the names of the means of a number or date; a date has a mean for each of its values."""
         form = self._spec.spelling.dates.get(name)
         return form.names(name) if form else [name]
 

@@ -1,4 +1,4 @@
-"""FillCounts: count values of a table that were filled in, were unknown, or look like fractions."""
+"""FillCounts: counts of filled-in values, unknown categories, and percents that look like fractions."""
 
 from __future__ import annotations
 

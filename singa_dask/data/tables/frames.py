@@ -140,7 +140,7 @@ def as_column(
         raise DataError(
             f"{where}: values of type {kind} cannot be a column: {str(error).rstrip('.')}. {HINT}"
         ) from error
-    # this partition of an object column has no values; other partitions may have strings
+    # if this partition of an object column has no values, other partitions may have strings
     is_missing = pa.types.is_null(column.type) and getattr(getattr(values, "dtype", None), "kind", "") == "O"
     return column.cast(pa.string()) if is_missing else column
 

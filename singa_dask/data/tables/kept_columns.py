@@ -18,17 +18,17 @@ pc = LazyModule("pyarrow.compute")
 
 TYPES = {"b": pa.bool_(), "i": pa.int64(), "f": pa.float64()}
 TEXT = "U"
-# texts that may be codes or ids, by dtype kind: leading zeros, and whole numbers that a float64 may not represent
-# exactly
+# dtype kind -> pattern of texts that may be codes or ids: leading zeros, and whole numbers that float64 may not
+# represent exactly
 INEXACT = {"f": r"^[-+]?(0[0-9]|[0-9]{16,}$)", "i": r"^[-+]?0[0-9xX]"}
 
 
 class ColumnReading(NamedTuple):
     """Converts columns of text to the types in which a job reads them.
 
-    Columns that the job does not read stay text. A column also stays text if one of the tables has texts in it that are
-    not of this type, or numbers that would lose digits: leading zeros, or more than 15 digits in a whole number that
-    would become a float.
+    Columns that the job does not read stay text. A column also stays text if a table has texts in it that cannot be
+    converted, or numbers that would lose digits. These are numbers with leading zeros, and whole numbers of more than
+    15 digits that would become floats.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class ColumnReading(NamedTuple):
         return converted
 
     def _set(self, table: pa.Table, i: int, name: str, kind: str) -> pa.Table:
-        """Return a table whose i-th column has numbers or booleans instead of texts; see `_read` for errors."""
+        """Convert the i-th column of a table from texts to numbers or booleans; see `_read` for errors."""
         if column_kind(table.schema[i].type) != "string":
             return table
         return table.set_column(i, name, self._read(table.select([i]), name, kind))

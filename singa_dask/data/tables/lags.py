@@ -23,7 +23,7 @@ from singa_dask.errors import DataError
 from singa_dask.shown import plural
 
 DAYS_OF_WEEK, WEEK = 7, timedelta(weeks=1)
-# what happens to later records if the remedy is not applied
+# advice in errors about gaps, with the effect of a gap on later records
 GAPS = (
     "Best write one in, such as the value a day before. Without the record, the lags of later records are one step "
     "older. A filled value, such as the mean, becomes a lag of later records."
@@ -61,12 +61,12 @@ class LagsConf(Conf):
 
     @property
     def column_of(self) -> dict[str, str]:
-        """Column that each lag in `names` is computed from."""
+        """Source column of each lag in `names`, e.g. ``{"load_lag1": "load"}``."""
         return {f"{name}_lag{k}": name for name in self.columns for k in range(1, self.n + 1)}
 
     @property
     def sources(self) -> list[str]:
-        """Names of the columns that lags are computed from, and of the column ``order``."""
+        """Names of the source columns of the lags, and of the column ``order``."""
         return [*self.columns, *([self.order] if self.order else [])]
 
     def add(self, where: str, table: pa.Table, *, predicted: bool = False) -> pa.Table:
@@ -134,8 +134,8 @@ class LagsConf(Conf):
     ) -> None:
         """Raise a `DataError` for a missing value in the columns ``names`` that later records need as a lag.
 
-        The newest records need values only in the columns ``true``, which training and testing compare predictions
-        with.
+        In the newest records, only the columns ``true`` need values, because training and testing compare predictions
+        with these columns.
         """
         for name in (each for each in self.columns if each in names):
             values = whole(table.column(name))
@@ -269,7 +269,7 @@ def gaps_of(times: Sequence[Any]) -> Gaps | None:
 
 
 def _irregular(times: Sequence[Any], late: Sequence[int], usual: timedelta) -> Sequence[int]:
-    """Return the late steps that skip a time which exists in the week before or after."""
+    """Return the late steps that skip a time although the week before or after has this time."""
     n = round(WEEK / usual) if usual else 0
     is_weekly = n >= DAYS_OF_WEEK and abs(n * usual - WEEK) < WEEK / 100
     if not is_weekly or times[-1] - times[0] < 2 * WEEK:

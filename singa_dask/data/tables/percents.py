@@ -15,12 +15,12 @@ from singa_dask.data.tables.spelling import PERCENT, Spelling
 from singa_dask.wording import listed
 
 # a single value looks like a fraction if it is more than LOW standard deviations of the training data below the mean,
-# and 100 times the value is at most NEAR of them from the mean
+# and 100 times the value is within NEAR standard deviations of the mean
 LOW, NEAR = 1.5, 3.0
 
 
 class Percents(NamedTuple):
-    """Numbers of values: all, those between 0 and 1, those below 0 or above 1, and those far too small.
+    """Counts of values: all values, between 0 and 1, below 0 or above 1, and far too small.
 
     A value between 0 and 1 is far too small if it is unusual in the training data, but 100 times the value is usual.
     """
@@ -49,7 +49,10 @@ class Percents(NamedTuple):
 
     @property
     def are_fractions(self) -> bool:
-        """Whether all values are from 0 to 1, some in between. The training data judge a single value."""
+        """Whether all values are from 0 to 1, and some in between.
+
+        A single value is compared with the training data.
+        """
         return self.n_between > 0 and not self.n_beyond and (self.n > 1 or self.n_too_small > 0)
 
 

@@ -24,8 +24,8 @@ IGNORED = {*NUMBERS, bool, type(None)}
 class RowEncoder:
     """Encodes records one by one. The result has the same bits as the result of a `TableEncoder`.
 
-    A plain number is copied. Any other value is encoded by the table encoder once, and remembered. A record that cannot
-    be encoded so is left to the table encoder, which raises the errors. Several threads can use this object.
+    A plain number is copied. Any other value is encoded by the table encoder once, and the result is remembered. A
+    record with other values is left to the table encoder, which raises the errors. Several threads can use this object.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class RowEncoder:
 
     def __init__(self, encoder: TableEncoder, facts: TableFacts) -> None:
         self._field, self._width = encoder.schema["data"], len(facts.names)
-        # whether a value of these columns is wrong, or looks like a fraction, depends on more than its type
+        # in these columns, the type of a value does not show whether the value is wrong or looks like a fraction
         special = {*percent_columns(facts), *(facts.booleans or ())}
         self._numbers: list[str] = []
         self._number_places: list[int] = []
@@ -82,7 +82,7 @@ class RowEncoder:
         return {"data": data.reshape(1, *self._field.shape)}, filled
 
     def _may_ignore(self, item: tuple[Any, Any]) -> bool:
-        """Return whether a column is a feature, or no table would be refused because of it."""
+        """Return whether a column is a feature, or certainly no reason for the table encoder to raise an error."""
         name, value = item
         if name in self._features:
             return True

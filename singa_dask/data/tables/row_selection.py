@@ -34,11 +34,11 @@ class RowSelection:
 
     @property
     def key(self) -> dict[str, str]:
-        """The column that determines the part of a record, and the kind of this column; empty if none does."""
+        """Name -> kind of the column that determines the part of a record; empty without such a column."""
         return {self.split.key: "string"} if self.split and self.split.key else {}
 
     def with_key(self, url: str, wanted: Mapping[str, str], kinds: Mapping[str, str]) -> dict[str, str]:
-        """Return the kind as which each column is read, including the key.
+        """Return the kind in which each column is read, including the key.
 
         ``kinds`` has the kind of each column of the table.
 
@@ -53,7 +53,7 @@ class RowSelection:
         return {**wanted, **self.key}
 
     def rows(self, first: int, n: int, keys: Callable[[], pa.Array]) -> Rows | None:
-        """Return which of the ``n`` records from ``first`` on are read; None for all.
+        """Return which of the ``n`` records from ``first`` on are read; None if all are read.
 
         The result has the offsets of these records from ``first``. ``keys`` is a function that returns the keys of the
         records. It is called only if there is a key.

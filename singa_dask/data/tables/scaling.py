@@ -84,7 +84,7 @@ class Scaling:
         deviation and values far beyond it.
 
         A column of zeros and ones, such as one of a category, has mean 0 and ``std`` 1. Divided by a small deviation,
-        rare categories would weigh more than frequent ones, and be learnt by heart.
+        rare categories would weigh more than frequent categories, and the net would memorise them.
 
         ``std`` is 0 for a constant column. Its values are scaled to 0, also in other data.
     """
@@ -113,9 +113,9 @@ class Scaling:
 
     @property
     def needs_digits(self) -> npt.NDArray[np.bool_]:
-        """Whether 32-bit floats keep too few digits of a column.
+        """Mask of the columns that lose too many digits in 32-bit floats.
 
-        This is the case if the mean of the column is much larger than its deviation.
+        A column does if its mean is much larger than its deviation.
         """
         return (self.std > 0) & (self.std < 256 * np.finfo(np.float32).eps * np.abs(self.mean))
 

@@ -1,4 +1,4 @@
-"""TableScan: finds the runs of a large table of text; several processes share the work for all hosts."""
+"""TableScan: find the runs of a large table of text; several processes share the work for all hosts."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class TableSpec:
     unknown : {"error", "ignore"}
         What to do with categories that the training data lack; ``ignore`` encodes them as zeros.
     column_of : mapping of str to str
-        Column that each lag of a time series is computed from.
+        Source column of each lag of a time series.
     fill_absent : bool
         Whether features of the training data that a table lacks are read as missing values.
     """
@@ -111,7 +111,7 @@ class TableSpec:
         return replace(self, label=tuple(candidates))
 
     def with_plain(self, kinds: Mapping[str, str], known: TableFacts | None) -> TableSpec:
-        """Return a specification that reads strings in columns of numbers as CSV does."""
+        """Return a specification that parses strings in columns of numbers in the same way as in CSV."""
         texts = [name for name, kind in kinds.items() if kind == "string" and known and self.has_numbers(name, known)]
         booleans = known.booleans or () if known else ()
         return replace(self, spelling=self.spelling.with_plain(texts, booleans)) if texts else self

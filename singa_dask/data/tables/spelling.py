@@ -34,7 +34,7 @@ DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 THOUSANDS_COMMA = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 # text around a number, without blanks and unit -> sign of the number; \0 stands for the digits
 SIGNS = {"\0": 1.0, "+\0": 1.0, "-\0": -1.0, "\0-": -1.0, "(\0)": -1.0}
-# RE2 patterns of marks that can be several characters: blanks of any width, and apostrophes
+# RE2 patterns of marks that stand for several characters: blanks of any width, and apostrophes
 BLANK = r"[\s\x{a0}\x{2007}\x{2009}\x{202f}]"
 MARKS = {" ": BLANK, "'": "['\u2019]"}
 
@@ -303,7 +303,7 @@ class Spelling:
     def _lacking_units(
         self, table: pa.Table, first: int, listed: Mapping[str, Collection[str]], skipped: Collection[str]
     ) -> dict[str, NumberConf]:
-        """Return the forms of the columns from index ``first`` on whose first wrong string lacks the unit."""
+        """Return the forms of columns, from index ``first`` on, whose first wrong string only lacks the unit."""
         found = {}
         for i in range(first, table.num_columns):
             name = table.column_names[i]

@@ -1,4 +1,4 @@
-"""TableReader: learns how to read a table, and reads the rows of its blocks."""
+"""TableReader: learn how to read a table, and read the rows of its blocks."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class TableReader:
     block_bytes : int
         Approximate length of a block of text.
     spec : TableSpec
-        Settings of the job for the columns. `find_columns` changes it to read as numbers the columns that were plain
-        numbers in the training data.
+        Settings of the job for the columns. `find_columns` changes the settings: columns with plain numbers in the
+        training data are read as numbers.
     known : TableFacts or None
         Facts learned from the training data, if this table is not the training data.
     selection : RowSelection
@@ -101,7 +101,7 @@ class TableReader:
                 tables.append(self.read(parts.decode(file, run, wanted, data), part.place(run, data)))
                 starts.append(starts[-1] + len(tables[-1]))
                 runs.append((file, run))
-        # close the files; they are opened again only for an error that names a line
+        # close the files; a file is opened again only for an error that names a line
         parts.close()
 
         @functools.lru_cache(1)
@@ -263,7 +263,7 @@ class TableReader:
             absent = spec.absent(self.url, kinds, known)
             if absent:
                 warn_once(logger, f"{self.url}: {absent_warning(kinds, absent, known.features)}")
-                # the features keep their order, which patterns of the job are compared with
+                # keep the order of the features, because patterns of the job are compared with this order
                 kinds = {name: kinds.get(name, known.kind_of(name)) for name in known.features} | kinds
             # a column without values in this table may have had values in training
             kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
@@ -312,7 +312,7 @@ class TableReader:
         wanted: Mapping[str, str],
         row_bytes: int,
     ) -> Iterator[TableBlock]:
-        """Learn from the records of pieces; yield each piece with its counts, which include wrong records."""
+        """Learn from the records of pieces; yield each piece with its counts. Wrong records are counted, too."""
         threads = decode_threads() if fs.local_path(self.parts.files[0].url) else io_threads(self.parts.files[0].url)
 
         def read(piece: TableBlock) -> tuple[TableBlock, pa.Table | None, int]:
@@ -328,7 +328,7 @@ class TableReader:
     def _blocks(
         self, spec: TableSpec, columns: Mapping[str, str], row_bytes: int, runs: Runs | None
     ) -> Iterator[TableBlock]:
-        """Yield the blocks of all files. With a key, all records of a block count as in the part to read."""
+        """Yield the blocks of all files. With a key, all records of a block count as part of the split."""
         is_local = fs.local_path(self.parts.files[0].url) is not None
         limit = max(DECODED_BYTES, min(DECODED_RECORDS * row_bytes, GROUP_BYTES))
         limit = self.block_bytes if self.format in LINES else limit

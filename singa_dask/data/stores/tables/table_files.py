@@ -1,4 +1,4 @@
-"""The files of a table that pandas, Spark, Dask or Hive wrote, and their format.
+"""Find the files of a table that pandas, Spark, Dask or Hive wrote, and the format of the files.
 
 A directory named ``key=value`` adds the column ``key`` to the files in it.
 """
@@ -29,7 +29,7 @@ DIGITS = re.compile(r"(\d+)")
 
 
 def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]:
-    """Return the files of a table, sorted by name, with numbers in names by value.
+    """Return the files of a table, sorted by name; numbers in names are sorted by value.
 
     In a directory, README.md, empty files, and names that begin with ``_`` or ``.`` are left out. Directories named
     ``key=value`` become columns if they are inside the directory, or if a pattern matches them. See `with_outer_keys`
@@ -57,7 +57,7 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
 
 
 def _alike(url: str, files: list[TableFile]) -> list[TableFile]:
-    """Return the files; raise an error if their directories do not give the same columns."""
+    """Return the files; raise an error if names of directories define different columns for them."""
     keys = [name for name, _ in files[0].keys]
     files = [each._replace(keys=spelled_keys(each.keys, keys, each.url)) for each in files]
     for each in files:

@@ -159,14 +159,14 @@ class TableStore(PartStore):
         self._name_columns()
 
     def _scan_elsewhere(self, name: str) -> TableScan:
-        """Return the scan of this table, for other processes. They store the result in a file with this name."""
+        """Return the scan of this table, for other processes. The result is stored in a file called ``name``."""
         options = {name: self.options[name] for name in PART_OPTIONS}
         part = partial(open_part, format=self._table.format, storage_options=self.storage_options, **options)
         folder = partial(_folder, self.storage_options)
         return TableScan(self.url, tuple(self.files()), part, self._table.block_bytes, folder, name)
 
     def _add_lags(self, lags: LagsConf) -> None:
-        """Replace a table that lacks the lags by a table in memory with lags, from record `n` on."""
+        """Replace a table that lacks the lags by a table in memory that has the lags, from record `n` on."""
         reader, files = self._table, self._parts.files
         names = [*self._parts(0).names, *(name for name, _ in files[0].keys)]
         if not {*lags.names}.isdisjoint(names):
@@ -236,14 +236,14 @@ class TableStore(PartStore):
         return part
 
     def _wanted(self) -> set[str]:
-        """Return the columns that the job, or the training data, names."""
+        """Return the columns that the job or the training data name."""
         spec, lags = self._table.spec, self.options["lags"].sources if self.options["lags"] else ()
         known = self._table.known.features if self._table.known else ()
         others = {*spec.read_as_text, *self._table.selection.key, *lags}
         return {*known, *spec.features, *spec.outputs, *others}
 
     def _names_of_missing(self, na_values: Sequence[str]) -> dict[str, list[str]]:
-        """Return, by column, names of categories and classes that are also words for missing values, e.g. NA."""
+        """Return, by column, the categories and classes, such as NA, that are also words for missing values."""
         facts = self.options["facts"] or {}
         names = {**self.options["categories"], **facts.get("categories", {}), **dict(facts.get("labels", ()))}
         known = {*MISSING[1:], *na_values}

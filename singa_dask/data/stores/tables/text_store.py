@@ -1,4 +1,4 @@
-"""Records as text: one record per line, the label first, and separators between numbers."""
+"""TextStore: records as lines of numbers with separators; the first number can be the label."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Texts as indices in a vocabulary: windows of characters, as in char-rnn, or words, as in rnnlm.
 
-A vocabulary of characters is a text; the index of a character is its position.
+A vocabulary of characters is a text; the index of a character is the position of the character in this text.
 
 Text is split into words as in Mikolov's rnnlm 0.4. The end of a line is the word ``</s>``, index 0. A vocabulary of
 words is a text file with a word and its count in each line, in descending order of counts.
@@ -156,7 +156,7 @@ def count_words(words: Sequence[str]) -> dict[str, int]:
 
 
 def classes_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.int64]:
-    """Assign words to classes that have about equal shares of the text: (n,) int64, ascending."""
+    """Return the class of each word, (n,) int64, ascending. Classes have about equal shares of the text."""
     classes, now, seen, total = [], 0, 0.0, float(counts.sum())
     for count in counts.tolist():
         # sum in the same order as rnnlm, to get the same rounding

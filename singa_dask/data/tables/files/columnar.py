@@ -32,7 +32,8 @@ ROWS = 1 << 14
 def is_columnar(url: str, head: bytes) -> bool:
     """Return whether a file that begins with ``head`` is an Arrow stream, ORC, or Feather.
 
-    Other Arrow files count as columnar, unless they have a column of fixed-size binary; `ArrowStore` reads those files.
+    Other Arrow files count as columnar, unless they have a column of fixed-size binary; such files are read by
+    `ArrowStore`.
     """
     if not head.startswith(ARROW_MAGIC):
         return head.startswith((STREAM, ORC_MAGIC)) or url.lower().endswith(SUFFIXES)

@@ -175,7 +175,7 @@ class CsvPart(TablePart):
             )
 
     def _refuse_joined(self, text: bytes, run: RecordRun) -> None:
-        """Refuse quotes that join lines, if they end within a field, or if each line could be a record."""
+        """Refuse a quoted text of several lines if it ends within a field, or if each line could be a record."""
         if text.count(b"\n") <= run.n:
             return  # each record is exactly one line
         data, separator = np.frombuffer(text, np.uint8), self._header.separator.encode()

@@ -43,7 +43,7 @@ RECODED = Remedy("charset", "Set charset: latin-1 if that is its encoding", ("la
 AS_UTF8 = f"{REWRITE}. {RECODED.text}."
 # maximum length of a header
 MAX_HEADER = 1 << 26
-# with at least this many numeric columns, each number is parsed as a line of its own, which takes half the time
+# with at least this many numeric columns, each number is parsed as a separate line, which takes half the time
 WIDE = 40
 
 Read = Callable[[int, int], bytes | memoryview]
@@ -392,7 +392,7 @@ def has_numbers(texts: Sequence[str]) -> bool:
 
 
 def decimal_comma(texts: Sequence[str]) -> str:
-    """Return the first field with a decimal comma if all fields are such or whole numbers; else empty."""
+    """Return the first field with a decimal comma if every field has one or is a whole number; else empty."""
     if all(DECIMAL_COMMA.fullmatch(text) or re.fullmatch(r"[+-]?\d+", text) for text in texts):
         return next((text for text in texts if "," in text), "")
     return ""

@@ -19,7 +19,7 @@ Keys = tuple[tuple[str, str | None], ...]
 
 
 class TableFile(NamedTuple):
-    """A file, and the columns from names of its directories: name and value, None for a missing value."""
+    """A file, and the columns from its directories as (name, value); None is a missing value."""
 
     url: str
     keys: Keys = ()
@@ -75,7 +75,7 @@ def folder_key(folder: str) -> tuple[str, str | None]:
 
 
 def kind_of_key(files: Sequence[TableFile], i: int) -> str:
-    """Return the kind of the i-th column from names of directories: ``number`` or ``string``."""
+    """Return the kind, ``number`` or ``string``, of the i-th column that names of directories define."""
     texts = [each.keys[i][1] for each in files]
     return "number" if all(text is None or is_number(text) for text in texts) else "string"
 

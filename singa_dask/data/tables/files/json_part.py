@@ -65,7 +65,7 @@ class JsonPart(TablePart):
             raise self._error(self._first, first, self.kinds)
 
     def lacks(self, column: str) -> bool:
-        return False  # any record may have further keys
+        return False  # any record may have keys that earlier records lack
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -77,7 +77,7 @@ class JsonPart(TablePart):
         return int(next(iter(lengths), 0))
 
     def _schema(self, kinds: Mapping[str, str]) -> pa.Schema:
-        """Return the types of columns. Numbers and booleans that are wanted as strings keep their type."""
+        """Return the types of columns. Numbers and booleans keep their type, even if strings are wanted."""
         types = {name: KINDS.get(kind, pa.float64()) for name, kind in kinds.items()}
         strings = [name for name, kind in kinds.items() if kind == "string" and name in self._types]
         plain = [name for name in strings if column_kind(self._types[name]) in ("number", "boolean")]

@@ -1,4 +1,4 @@
-"""LinesPart: a file of lines of numbers as a table. Columns have positions; the label is first."""
+"""LinesPart: a file of lines of numbers as a table, with columns by position and the label first."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class LinesPart(CsvPart):
             if len(table) != run.n:
                 return None
             rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
-        # a NaN makes this false, because all comparisons with NaN are false
+        # false if there is a NaN, because all comparisons with NaN are false
         is_right = max(-rows.min(), rows.max()) <= LARGEST and (not self._has_label or _are_labels(rows[:, 0]))
         return rows if is_right else None
 

@@ -1,4 +1,4 @@
-"""Open the files of a table; OpenParts keeps recently used ones open."""
+"""Open the files of a table. OpenParts keeps recently used files open."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from singa_dask.wording import question_of
 
 json_part = LazyModule("singa_dask.data.tables.files.json_part")
 
-# maximum number of open files: local ones, which are mapped, and remote ones, which are held in memory
+# maximum numbers of open files: local files, which are mapped, and remote files, which are held in memory
 MAX_LOCAL = 8
 MAX_REMOTE = 256
 

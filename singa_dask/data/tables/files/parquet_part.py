@@ -122,7 +122,7 @@ class ParquetPart(TablePart):
         return bisect_right(self._starts, run.line) - 1
 
     def _share(self, run: RecordRun) -> Fraction:
-        """Return the share of its row group that a run contains."""
+        """Return the share of a row group that a run contains."""
         group = self._group(run)
         return Fraction(run.n, self._starts[group + 1] - self._starts[group])
 

@@ -57,8 +57,8 @@ class RowGroups:
     def extent(self, group: int) -> tuple[int, int]:
         """Return the approximate offset and compressed length of a row group.
 
-        If the row groups were converted from another file, the result is a share of that file's length. So it does not
-        depend on the conversion.
+        If the row groups were converted from another file, the result is a share of the length of that file, so that it
+        does not depend on the conversion.
         """
         if self.source.origin:
             count = max(self.starts[-1], 1)

@@ -71,7 +71,7 @@ class TablePart(ABC):
         """Kind of each column; see `column_kind`. Empty if there are no records."""
 
     def class_names(self, column: str) -> tuple[str, ...]:
-        """Return the class names that a file has for a column of integers. They can be read as strings."""
+        """Return the class names in the file for a column of integers; the column can be read as strings."""
         return ()
 
     def is_text(self, column: str) -> bool:
@@ -91,7 +91,7 @@ class TablePart(ABC):
         """Return the ranges of the file that contain some columns of a run."""
 
     def fetch_bytes(self, run: RecordRun, kinds: Mapping[str, str]) -> int:
-        """Return the approximate bytes of these columns in a run."""
+        """Return the approximate number of bytes of some columns in a run."""
         return sum(each.length for each in self.ranges(run, kinds))
 
     def fetch(self, run: RecordRun, kinds: Mapping[str, str], again: bool = False) -> list[memoryview]:
@@ -103,7 +103,7 @@ class TablePart(ABC):
     ) -> Callable[[int, int], pa.Table]:
         """Return a function from (first, stop) to rows of a run. It raises an error if a row is bad.
 
-        Use it for a run for which `decode` fails. Raises a `DataError` if the rows cannot be read one by one.
+        Use this method for a run that `decode` cannot read. Raises a `DataError` if the rows cannot be read one by one.
         """
         table = self.decode(run, kinds, data)
         return lambda first, stop: table.slice(first, stop - first)
@@ -151,7 +151,7 @@ class OpenRuns:
         self._runs: list[tuple[object, OpenRun]] = []
 
     def take(self, key: object, row: int) -> OpenRun | None:
-        """Remove and return the open run of a row group that is closest before a row; None if none is."""
+        """Remove and return the open run of a row group that is closest before a row, or None."""
         with self._lock:
             candidates = [pair for pair in self._runs if pair[0] == key and pair[1].at <= row]
             if not candidates:
