@@ -112,7 +112,7 @@ class RunArguments:
     flag_value=LATEST,
     metavar="[URL]",
     help="Continue from a checkpoint: of the run or step at URL, or of the run in --run-dir, or of the newest run of "
-    "this job. A run that ended before its first checkpoint starts over. Write it after JOB.yaml.",
+    "this job. A run that ended before its first checkpoint starts over. Pass it after JOB.yaml.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the run that is in --run-dir: its files are deleted.")
 @init_from_option("Start with")

@@ -82,7 +82,7 @@ class RowEncoder:
         return {"data": data.reshape(1, *self._field.shape)}, filled
 
     def _may_ignore(self, item: tuple[Any, Any]) -> bool:
-        """Return whether a column is a feature, or certainly no reason for the table encoder to raise an error."""
+        """Return whether a column is a feature, or no reason for the table encoder to raise an error."""
         name, value = item
         if name in self._features:
             return True
