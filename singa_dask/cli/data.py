@@ -1,4 +1,4 @@
-"""``data``: inspect a store, show its first records, verify all of them, and measure reading speed."""
+"""``data``: inspect a store, show its first records, verify all records, and measure reading speed."""
 
 from __future__ import annotations
 

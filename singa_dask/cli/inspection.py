@@ -219,7 +219,7 @@ class _Sample:
         return facts
 
     def column(self, column: TableColumn) -> dict[str, Any]:
-        """Describe a column, with mean and standard deviation if it has a single value and they are known."""
+        """Describe a column, with mean and standard deviation if they are known and it has a single value."""
         known = self._statistics.get(column.field)
         has_several = bool(column.categories) or column.kind in ("vector", "text")
         if known is None or not known.by_feature or has_several or not known.counts[column.index]:

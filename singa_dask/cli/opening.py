@@ -40,7 +40,7 @@ def described(url: str, reading: Reading) -> Store:
             fault = str(other).removeprefix(f"{url}: ")
             if str(error).endswith(fault):
                 raise error from None
-            raise DataError(f"{error} Nor is it a table with named columns: {fault}") from None
+            raise DataError(f"{error} It is not a table with named columns either: {fault}") from None
 
 
 def _table(url: str, reading: Reading) -> Store:

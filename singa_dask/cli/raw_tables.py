@@ -66,7 +66,7 @@ def _listed(names: Any) -> list[str]:
 def first_records(url: str, reading: Reading, n: int) -> pa.Table | None:
     """Return the first ``n`` records of a table as texts, with missing values as in the file.
 
-    With ``--features``, only these columns and those of ``--label`` are returned. The result is None for lines of
+    With ``--features``, only these columns and the columns of ``--label`` are returned. The result is None for lines of
     numbers without a header, which are records and not a table.
     """
     options = _options(reading)

@@ -103,8 +103,8 @@ class Sampler:
     With ``block``, each of the C streams supplies B / C consecutive rows of every batch of B rows. The blocks are
     concatenated in the order of the assignment. In each epoch, this sequence of records is divided into C spans, one
     for each stream. The length of a span is the number of rows that its stream supplies in the epoch, so every record
-    is read once per epoch. A block is read by one stream, or by two if it contains a boundary of spans. A stream reads
-    its blocks in random order, and shuffles records within windows of blocks.
+    is read once per epoch. A block is read by one stream, or by two streams if the block contains a boundary of spans.
+    A stream reads its blocks in random order, and shuffles records within windows of blocks.
 
     If ``last_batch`` is not ``wrap``, the spans have about equal lengths and are the same in all epochs. A stream then
     drops the end of its span (``drop_last``), or starts again at its beginning (``pad``).

@@ -118,8 +118,8 @@ class Categories:
         if n and are_too_many(len(values), n):
             raise ValueError(
                 f"column {name!r} of X has {len(values)} different texts in {n} records, such as {values[0]!r}. "
-                "Expected categories, whose names repeat. Drop the column, or convert texts that are numbers or dates "
-                "to numbers."
+                "Expected categories, each in several records. Drop the column, or convert texts that are numbers or "
+                "dates to numbers."
             )
         if n and len(values) > MANY_NUMBERS and all(NUMBER.fullmatch(str(value).strip()) for value in values):
             warn_caller(

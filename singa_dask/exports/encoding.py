@@ -74,7 +74,7 @@ def encode_onnx(exported: ExportedNet, target: str, about: Mapping[str, Any]) ->
     Raises
     ------
     ConfigError
-        The package onnx is not installed, or ONNX lacks some layers; the message names all of them.
+        The package onnx is not installed, or ONNX lacks some layers; the message names all these layers.
     """
     graph = OnnxGraph()
     graph.reserve([*exported.outputs, *(layer.conf_name for layer in exported.net.inputs)])

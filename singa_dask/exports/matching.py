@@ -96,7 +96,7 @@ def param_places(net: NeuralNet) -> dict[str, ParamPlace]:
 class _Option(NamedTuple):
     """Entries that map a group of arrays to a layer.
 
-    The object also says whether a matrix of the group fits unchanged, and whether it fits transposed.
+    ``layout`` says whether a matrix of the group fits unchanged, and whether the matrix fits transposed.
     """
 
     layer: str

@@ -57,7 +57,7 @@ def is_dir(url: str, storage_options: Options = None) -> bool:
     """Return whether a URL is an existing directory."""
     with resolved(url, storage_options) as (filesystem, path):
         info = info_of(filesystem, path)
-        # for an HTTP page or a link, only `isdir` tells whether it is a directory
+        # an HTTP page or a link can be a directory, which only `isdir` detects
         return info is not None and (info["type"] == "directory" or bool(filesystem.isdir(path)))
 
 

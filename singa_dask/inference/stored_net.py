@@ -151,7 +151,7 @@ class _Inference:
     Raises
     ------
     ConfigError
-        The net cannot be built. Or there are ``records``, and it is not clear which input layer reads them.
+        The net cannot be built, or it is unclear which input layer should read ``records``.
     """
 
     def __init__(

@@ -83,7 +83,7 @@ def start(
     overwrite : bool
         Whether to replace an existing run in ``run_dir``.
     init_from : Run, str, path or sequence of them
-        Runs or checkpoints with initial values. If several contain a param, the last of them is used.
+        Runs or checkpoints with initial values. If several contain a param, the values in the last checkpoint are used.
     queue : bool
         Whether to wait in the queue of the cluster if it has no room for the job.
     priority : int

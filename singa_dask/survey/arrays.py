@@ -32,7 +32,7 @@ MAX_CHANNELS = 4
 # image files of several sizes are scaled to a square of side SIDE or less; if most files have the same size, and it is
 # at most MAX_SIDE, all are scaled to it
 SIDE, MAX_SIDE = 64, 96
-# number of image files in a sample, and the largest share of them that may be scaled up
+# number of image files in a sample, and the largest share of these files that may be scaled up
 MAX_IMAGES, MAX_SCALED_UP = 64, 0.1
 # maximum number of blocks that are read from a store
 MAX_BLOCKS = 256
@@ -276,7 +276,7 @@ def _keys_of_lines(place: str, file: str, named: str) -> dict[str, Any]:
 
 
 def _size_of_images(place: str, backend: str) -> dict[str, Any]:
-    """Choose size and channels for image files from a sample of them."""
+    """Choose size and channels for image files from a sample of the files."""
     with open_store(place, backend, resize=(SIDE, SIDE)) as store:
         numbers = np.linspace(0, store.count - 1, min(store.count, MAX_IMAGES)).astype(int)
         files = [store.record_files(int(i), int(i) + 1)[0] for i in numbers]
@@ -288,8 +288,8 @@ def _size_of_images(place: str, backend: str) -> dict[str, Any]:
 def choose_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Return the height and width to which pictures of these sizes are scaled.
 
-    It is the size of most pictures, or else a square. Few pictures, at most `MAX_SCALED_UP` of them, are scaled up:
-    that costs time and adds no information.
+    The result is the size of most pictures, or else a square. At most the share `MAX_SCALED_UP` of the pictures is
+    scaled up, because scaling up costs time and adds no information.
     """
     size, n = Counter(sizes).most_common(1)[0]
     n_smaller = sum(each[0] < size[0] or each[1] < size[1] for each in sizes)

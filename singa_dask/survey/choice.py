@@ -63,7 +63,8 @@ def choose(
 ) -> tuple[list[OutputSurvey], list[ColumnSurvey], dict[str, str]]:
     """Return the labels or targets, the features, and the reason why each other column is left out.
 
-    Columns in ``lagged`` are features, unless ``--features`` chooses some of them, or ``--drop`` names them.
+    Columns in ``lagged`` are features, except if ``--features`` chooses other columns of ``lagged``, or ``--drop``
+    names them.
     """
     if options.label and options.target:
         raise DataError(f"{table.url}: --label and --target. Pass one of them: for classes, or numbers to predict.")

@@ -1,4 +1,4 @@
-"""Kinds of columns: which ones are ids, dates, categories or texts, and why a column is no feature."""
+"""Kinds of columns: find ids, dates, categories and texts, and the reason why a column is no feature."""
 
 from __future__ import annotations
 

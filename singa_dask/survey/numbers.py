@@ -161,7 +161,7 @@ def are_mostly_numbers(texts: pa.Array) -> bool:
 
 
 def say_forms(name: str, texts: pa.Array) -> str:
-    """Return a message that says how to read a text column as numbers; empty if it also has other texts."""
+    """Return a message on how to read a text column as numbers; empty if the column also has other texts."""
     different, best = _best_forms(texts)
     forms = [form for form, numbers in best if not numbers.null_count]
     if not forms:

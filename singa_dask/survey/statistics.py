@@ -184,7 +184,7 @@ class Repeats:
         self._n = self._n_equal = self._n_relabelled = 0
 
     def add(self, arrays: Arrays) -> None:
-        """Compare the records of a block with earlier ones."""
+        """Compare the records of a block with earlier records."""
         values = next((array for name, array in arrays.items() if name != "label"), None)
         if values is None:
             return

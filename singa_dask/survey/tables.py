@@ -326,7 +326,8 @@ def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> It
     """Yield warnings about ambiguous numbers, and names that differ only in case or a final full stop."""
     for each in used:
         if each.example and not each.forms:
-            yield f"{each.name}: its points are decimal ones, as in {each.example}. Pass --thousands . if they are not"
+            said = f"its points are read as decimal points, as in {each.example}"
+            yield f"{each.name}: {said}. Pass --thousands . if they separate thousands"
     columns = [(each.name, each.names, "classes") for each in outputs]
     for each in used[len(outputs) :]:
         if each.kind == "string" and not (each.date or each.forms):

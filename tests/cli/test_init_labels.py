@@ -363,7 +363,7 @@ def test_inspect_describes_a_table_that_no_job_can_read_yet(call: Call) -> None:
     result = call("data", "inspect", "x.csv")
     assert result.exit_code == 0, result.stderr
     assert "- c: most values are numbers, but not 'n.a.' (1, the first in record 1)." in result.stdout
-    assert "Nor is it a table with named columns: column 'c': 'n.a.' is not a number." in result.stdout
+    assert "It is not a table with named columns either: column 'c': 'n.a.' is not a number." in result.stdout
 
 
 def test_inspect_shows_a_label_that_is_no_class_as_a_number(call: Call) -> None:

@@ -230,7 +230,8 @@ def test_points_between_thousands(call: Call, monkeypatch: pytest.MonkeyPatch) -
     table[["count", "kind"]].to_csv("x.csv", index=False)
     said = init(call, "x.csv")
     assert (
-        f"warning: count: its points are decimal ones, as in {texts[0]}. Pass --thousands . if they are not.\n" in said
+        f"warning: count: its points are read as decimal points, as in {texts[0]}. "
+        "Pass --thousands . if they separate thousands.\n" in said
     )
     np.testing.assert_array_equal(read("count"), np.array(texts, np.float32))
     # on a terminal it asks

@@ -176,7 +176,7 @@ def _testing(data: RecordSurvey, steps: int) -> str:
 
 
 def _baseline(data: RecordSurvey) -> str:
-    """Return the key with the metrics of the linear model; empty if it was not judged on the test records."""
+    """Return the key with the test metrics of the linear model; empty if not judged on test records."""
     known, output = data.baseline, data.outputs[0]
     if not known or not known.constants or len(data.outputs) > 1 or data.is_about:
         return ""

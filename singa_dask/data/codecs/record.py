@@ -200,7 +200,7 @@ def _merge(parts: list[tuple[npt.NDArray[np.int64], Arrays]], n: int) -> Arrays:
 def salvage_values(
     values: Sequence[bytes | memoryview], schema: Mapping[str, Field], decode: Decoder
 ) -> tuple[Arrays, dict[int, str]]:
-    """Decode messages as `decode_values` does, but skip invalid ones. See `salvage_rows` for the result."""
+    """Decode messages like `decode_values`, but skip invalid messages; see `salvage_rows` for the result."""
 
     def read_row(row: int) -> Arrays:
         arrays = decode(np.frombuffer(values[row], np.uint8)[None])

@@ -20,7 +20,7 @@ OTHER_SCHEMA = "holds "
 def salvage_rows(
     n: int, schema: Mapping[str, Field], read_row: Callable[[int], Arrays]
 ) -> tuple[Arrays, dict[int, str]]:
-    """Read the records of a block one by one, and skip bad ones.
+    """Read the records of a block one by one, and skip bad records.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def salvage_rows(
 
 
 def bisect_rows(n: int, decode: Callable[[int, int], T]) -> tuple[list[tuple[int, T]], dict[int, str]]:
-    """Decode the good rows among some bad ones, in the longest possible runs.
+    """Decode the good rows of a block that also has bad rows, in the longest possible runs.
 
     Parameters
     ----------

@@ -152,7 +152,7 @@ def _begin(
 ) -> None:
     """Create the plan's directory, or resume a conversion in it.
 
-    An existing directory is replaced only if it belongs to another plan.
+    If the directory belongs to another plan, it is replaced. A directory that no conversion has made is an error.
     """
     options, plan_file = plan.storage_options, fs.join(plan.folder, PLAN_FILE)
     is_there = fs.exists(plan.folder, options)

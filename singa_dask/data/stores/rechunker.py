@@ -19,7 +19,7 @@ class Rechunker:
     ----------
     url : str
         URL at which the records are written. Error messages name it.
-    records : dict of str to ndarray, or iterable of those
+    records : dict of str to ndarray, or iterable of such dicts
         The records, or an iterable that yields them in chunks. Empty chunks are skipped.
 
     Attributes

@@ -36,7 +36,7 @@ class ShardedStore(ViewStore):
     options
         Options of the store of each file.
 
-    The first file with class names determines which label each class has. Labels of the other files are translated by
+    The first file with class names determines which label each class has. Labels of all other files are translated by
     class name.
 
     Raises
@@ -79,7 +79,7 @@ class ShardedStore(ViewStore):
                     self.stores.append(store)
                     self._check(store)
         except BaseException:
-            # keep all opened stores, so that `close` also closes those that follow the failed one
+            # keep all opened stores, so that `close` also closes the stores after the failed store
             self.stores = opened
             raise
 

@@ -50,7 +50,7 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
 
 
 def check_splits(url: str, files: Sequence[str], is_dir: bool = False) -> None:
-    """Raise a `DataError` if some file names mention training, and others test or validation.
+    """Raise a `DataError` if file names mention several splits, such as training and test.
 
     The error is also raised if a directory contains several sets of shards such as ``-00000-of-00004``.
     """

@@ -221,7 +221,7 @@ class Store(ABC):
 
         Parameters
         ----------
-        records : dict of str to ndarray, or iterable of those
+        records : dict of str to ndarray, or iterable of such dicts
             ``pixel`` (n, ...) uint8 or ``data`` (n, ...) float32, and ``label`` (n,) int32 if there are labels. An
             iterable yields the records in chunks; the size of the chunks does not change the bytes written. Only a few
             blocks are held in memory.
@@ -244,7 +244,7 @@ class Store(ABC):
 
     @classmethod
     def naming_options(cls, names: Sequence[str], table_facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return class names and table facts as options for `write`, without empty and unsupported ones."""
+        """Return class names and table facts as options for `write`; omit empty and unsupported options."""
         options = {"class_names": tuple(names), "table_facts": table_facts}
         return {name: value for name, value in options.items() if value and name in cls.write_options}
 

@@ -52,7 +52,7 @@ def refuse_absent(
 
 
 def absent_warning(columns: Collection[str], filled: Sequence[str], known: Sequence[str]) -> str:
-    """Return a warning that data has only some of the ``known`` columns, and that others are filled in."""
+    """Return a warning that data lacks some of the ``known`` columns, and that these are filled in."""
     what = f"columns {listed([*map(repr, filled)])}" if len(filled) > 1 else f"column {filled[0]!r}"
     others = sorted({*columns}.difference(known))
     question = next(filter(None, (question_of(name, others) for name in filled[:MAX_QUESTIONS])), "")

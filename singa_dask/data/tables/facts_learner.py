@@ -128,7 +128,7 @@ class FactsLearner:
     def _refuse(self, name: str, count: str) -> None:
         raise DataError(
             f"{self._url}: column {name!r} has {count} different values in {self._n} records. Expected categories, "
-            "whose names repeat. A number that identifies records is neither a category nor a label."
+            "each in several records. A number that identifies records is neither a category nor a label."
         )
 
     def finish(self) -> TableFacts:

@@ -83,8 +83,8 @@ class Scaling:
         share of nonzero values is below `RARE`, this limit is `MAX_OF_RARE`, because such a column has a small
         deviation and values far beyond it.
 
-        A column of zeros and ones, such as one of a category, has mean 0 and ``std`` 1. Divided by a small deviation,
-        rare categories would weigh more than frequent categories, and the net would memorise them.
+        A column of zeros and ones, such as the column of a one-hot category, has mean 0 and ``std`` 1. Divided by a
+        small deviation, rare categories would weigh more than frequent categories, and the net would memorise them.
 
         ``std`` is 0 for a constant column. Its values are scaled to 0, also in other data.
     """
@@ -101,7 +101,7 @@ class Scaling:
         farthest = np.maximum(moments.high - moments.mean, moments.mean - moments.low)
         most = np.where(moments.filled < RARE * moments.n, MAX_OF_RARE, MAX_SCALED)
         std = np.where(constant, 0.0, np.maximum(std, farthest / most))
-        # the mean of values from 0 to 1 is smaller than the share of nonzero values, unless these are ones
+        # the mean of values from 0 to 1 is smaller than the share of nonzero values, unless all nonzero values are 1
         are_ones = moments.mean >= (1 - 1e-9) * moments.filled / moments.n
         are_flags = (moments.low == 0) & (moments.high == 1) & are_ones
         return cls(np.where(are_flags, 0.0, moments.mean), np.where(are_flags, 1.0, std))

@@ -22,7 +22,7 @@ from singa_dask.wording import listed
 
 pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
-# bytes of a row group. A row group is decoded as a whole, and in file order, a batch may need two of them.
+# bytes of a row group. A row group is decoded as a whole, and in file order, a batch may need two row groups.
 GROUP_BYTES = 4 << 20
 
 

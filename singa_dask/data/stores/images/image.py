@@ -44,7 +44,7 @@ INT32 = np.iinfo(np.int32)
 DECODED_TOGETHER = 8
 """Number of image files that a thread decodes at a time."""
 OF_SYSTEMS = "__MACOSX", "Thumbs.db", "desktop.ini"
-"""Files that operating systems add, apart from hidden ones."""
+"""Files, apart from hidden files, that operating systems add to folders."""
 
 
 class ImageFileOptions(ImageOptions, StoreOptions):

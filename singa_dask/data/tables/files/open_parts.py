@@ -182,7 +182,7 @@ class OpenParts:
             if found.part and needed is not None and all(name in found.kinds or name in keys for name in needed):
                 break
             part = self(file)
-            # finding the kinds of columns in a text file requires reading it, so do this only if it has new columns
+            # finding the kinds of columns in a text file requires reading the file, so do this only for new columns
             new = [name for name in part.names if found.kinds.get(name, "empty") == "empty"]
             if found.part:
                 if part.names and {*part.names}.isdisjoint(found.part.names):
