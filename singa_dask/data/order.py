@@ -77,7 +77,7 @@ class GroupRecords:
 
     @classmethod
     def steps_per_epoch(cls, n: int, batch_size: int, n_groups: int, last_batch: LastBatch) -> Fraction:
-        """Return how many batches all groups together need to read each of ``n`` records once."""
+        """Return the number of steps in which all groups together read each of ``n`` records once."""
         groups = (cls([n], batch_size, group, n_groups, 0, last_batch) for group in range(n_groups))
         return Fraction(max(group.period for group in groups), batch_size)
 

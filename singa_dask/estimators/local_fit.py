@@ -118,7 +118,7 @@ class FittedNet:
 
     @cached_property
     def _net(self) -> tuple[SizedNets, str]:
-        """The net, and the name of the layer with its outputs."""
+        """The net, and the name of its output layer."""
         load_modules(self._sources)
         job = self._job
         if missing_gpus(job):

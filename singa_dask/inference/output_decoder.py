@@ -62,7 +62,7 @@ class OutputDecoder:
 
     @cached_property
     def classes(self) -> Array:
-        """The classes in their order, with the values and the type of the label in the training data."""
+        """The classes in order, with the values and the type that the label has in the training data."""
         return classes_of(np.arange(self.n_values), self.names, self.n_values, self.class_type)
 
     def check_threshold(self, threshold: float) -> None:

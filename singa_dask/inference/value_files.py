@@ -72,7 +72,7 @@ def _names(table: pa.Table) -> pa.Array:
 
 
 def _batches(table: pa.Table) -> Iterator[list[pa.Array]]:
-    """Yield the columns of the next `LINES` rows."""
+    """Yield the columns of a table, `LINES` rows at a time."""
     for first in range(0, len(table), LINES):
         yield [whole(column) for column in table.slice(first, LINES).columns]
 

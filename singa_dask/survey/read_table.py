@@ -61,7 +61,7 @@ def open_table(place: str, options: SurveyOptions, storage_options: fs.Options =
     Raises
     ------
     DataError
-        The table cannot be read. The message says where, and which option helps.
+        The table cannot be read. The message names the place, and the option that helps.
     UnsureError
         It is not clear whether the first line names the columns or is a record.
     """
@@ -96,7 +96,7 @@ def _opened(place: str, options: SurveyOptions, storage_options: fs.Options) -> 
 def read_table(opened: OpenTable, options: SurveyOptions) -> TableSurvey:
     """Read the columns of a table; ``options`` give columns by name.
 
-    Raises a `DataError` if the table cannot be read. The message says where, and which option helps.
+    Raises a `DataError` if the table cannot be read. The message names the place, and the option that helps.
     """
     try:
         table = _looked_at(opened.with_classes(options))

@@ -42,7 +42,7 @@ def commands(data: RecordSurvey | TextSurvey, net: str, out: str, on_cluster: bo
 def _new_run(data: RecordSurvey | TextSurvey, net: str, out: str, on_cluster: bool) -> str:
     """Return a new run directory in ``runs`` beside the job file.
 
-    On a cluster it is beside remote data, because the Dask workers may share no disk with this host.
+    On a cluster, the directory is beside remote data, because the Dask workers may share no disk with this host.
     """
     folder, source = posixpath.dirname(out), data.source
     if on_cluster and fs.local_path(source) is None and not source.startswith(("http://", "https://")):

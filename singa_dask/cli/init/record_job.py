@@ -36,7 +36,7 @@ HIDDEN, HIDDEN_OF_MANY = (64, 64), (256, 128)
 # from this number of features on, hidden layers are larger
 WIDE = 100
 RATE, LEAST_DROPOUT = 0.001, 0.05
-# maximum exponent of the weight decay over the whole training
+# over the whole training, weights decay at most by the factor exp(-MOST_DECAY)
 MOST_DECAY = 8.0
 # assumed scores for data without a baseline: a linear model explains most, but not all, of the targets
 UNKNOWN = Baseline(0.0, 0.75, 0.8)
@@ -122,20 +122,20 @@ def hidden_of(data: RecordSurvey) -> tuple[int, ...]:
 
 def _updater(data: RecordSurvey, net: str, batch: int, steps: int) -> str:
     if net == "word-rnn":
-        said = "Learns well without much choice; a lower base_lr learns more slowly, and often a little better."
+        said = "Usually learns well; a lower base_lr learns more slowly, and often a little better."
         return f"updater:\n  # {said}\n  type: Adam\n  learning_rate: {{type: Fixed, base_lr: {RATE}}}\n"
     known = data.baseline or UNKNOWN
     # the less a linear model explains, the more a net has to learn
     rate = RATE * (1 + 2 * min(1.0, 3 * known.curved)) * math.sqrt(max(batch / LARGE_BATCH, 1))
     decay = min(1 / max(known.best, 1 / MOST_DECAY), MOST_DECAY) / (rate * steps / 2)
-    # a net with fewer weights than records hardly learns by heart
+    # a net with fewer weights than records hardly overfits
     sizes = (math.prod(data.shape), *hidden_of(data))
     decay *= min(1.0, sum(a * b for a, b in itertools.pairwise(sizes)) / data.n_records)
     if net == "convnet":
         rate, decay = 2 * RATE, CONVNET_DECAY
     return f"""\
 updater:
-  # Adam with decoupled weight decay: more of it helps against learning by heart.
+  # Adam with decoupled weight decay: a larger value helps against overfitting.
   type: AdamW
   weight_decay: {decay:.2g}
   # Falls to zero over the training.
@@ -159,19 +159,19 @@ def _names(data: RecordSurvey) -> str:
 
 def _testing(data: RecordSurvey, steps: int) -> str:
     if not data.test_url:
-        said = "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
+        said = "# There is no test set, so it is unknown how good the net is on new records.\n"
         return said if data.features else f"{said}# To make one, see singa-dask convert --split.\n"
     said = f"# Test every so many steps, on all records of the test set.\ntest_freq: {max(1, steps // 5)}\n"
     if data.n_test > MAX_TESTED:
-        said = f"# Test at the end alone: there are many records to test on.\ntest_freq: {steps}\ntest_after: {steps}\n"
+        said = f"# Test only at the end: there are many test records.\ntest_freq: {steps}\ntest_after: {steps}\n"
     if not data.has_classes:
-        return f"{said}# What tests compute beside the loss.\nmetrics: [rmse, mae, r2]\n{_baseline(data)}"
+        return f"{said}# Metrics of tests in addition to the loss.\nmetrics: [rmse, mae, r2]\n{_baseline(data)}"
     if len(data.outputs) > 1:
         return said
     if roc_auc := data.outputs[0].roc_auc:
-        said += f"# Of all classes alike, beside loss and accuracy; {roc_auc} says how well records are ranked.\n"
+        said += f"# Metrics in which all classes count equally; {roc_auc} says how well records are ranked.\n"
         return f"{said}metrics: [balanced_accuracy, f1_macro, {roc_auc}]\n{_baseline(data)}"
-    said += "# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
+    said += "# Metrics in which all classes count equally.\nmetrics: [balanced_accuracy, f1_macro]\n"
     return f"{said}{_baseline(data)}"
 
 
@@ -212,16 +212,16 @@ def _input(data: RecordSurvey, url: str, batch: int, phase: str = "") -> str:
     if phase != "test":
         is_large = 4 * data.n_records * math.prod(data.shape) > MAX_SHUFFLED
         if is_large and data.values == "columns":
-            said = "# Read blocks in a new order each time, and mix the records of so many. They are held in memory."
+            said = "# In each epoch, read blocks in a new order, and mix the records of window blocks, held in memory."
             window = max(1, min(WINDOW, WINDOW_BYTES // max(data.group_bytes, 1)))
             lines += [said, "shuffle: block", f"window: {window}"]
         else:
-            lines += ["# Read the records in a new order each time.", "shuffle: full"]
+            lines += ["# Read the records in a new order in each epoch.", "shuffle: full"]
     kind = "CSVInput" if data.backend in backends_holding("text") else "RecordInput"
     has_one_label = data.has_classes and len(data.outputs) == 1
     anchor = phase or "train"
     include = [f"include: [{phase}]"] if phase else []
-    first = ["# The training net reads this one, the test net the next.", *include] if phase else []
+    first = ["# The training net uses this layer; the test net uses the next layer.", *include] if phase else []
     conf = ["store_conf:" if has_one_label else f"store_conf: &{anchor}", *(f"  {line}" for line in lines)]
     layers = layer("data", kind, "", *first, *conf)
     if has_one_label:
@@ -234,7 +234,7 @@ def _input(data: RecordSurvey, url: str, batch: int, phase: str = "") -> str:
 
 
 def _split(data: RecordSurvey, phase: str) -> list[str]:
-    said = "# The records to train on. The test net reads the others of this store."
+    said = "# The records to train on. The test net reads all other records of this store."
     return [said, f"split: {json.dumps({'part': phase, **data.rule})}"] if data.rule else []
 
 
@@ -249,20 +249,20 @@ def _reading(data: RecordSurvey) -> list[str]:
         ]
     if data.features and data.reading.keys() & {"label", "target"}:
         what = "its class" if data.has_classes else "the number to predict"
-        lines += [f"# Columns of the table that a record consists of, and the one with {what}."]
+        lines += [f"# Columns of the table: the features, and the column with {what}."]
     if data.left_out:
         lines += [f"# Left out: {data.left_out}."]
     if data.measure:
         tokens = data.measure.tokens
         hint = " For languages without blanks between words: tokens: characters." if tokens == "words" else ""
         lines += [
-            f"# The first {tokens} of a text, in small letters, numbered by how frequent they are in training data;",
-            f"# 0 is any other one, and -1 stands where a text has ended.{hint}",
+            f"# The first {tokens} of a text, in lower case, numbered by their frequency in the training data;",
+            f"# 0 is an unknown token, and -1 is padding after the end of a text.{hint}",
         ]
     if "lags" in data.reading:
         lines += [
-            "# Earlier values of a time series: predict makes these columns of records that lack them.",
-            '# With "gaps": "error", records with gaps in their dates are refused, and not only warned of.',
+            "# Earlier values of a time series: predict adds these columns to records that lack them.",
+            '# With "gaps": "error", records with gaps in their dates are an error, not only a warning.',
         ]
     if "layout" in data.reading:
         lines += ["# The store has height, width, channels."]
@@ -274,7 +274,7 @@ def _scaling(data: RecordSurvey) -> list[str]:
         return ["# Values are divided by this, so that they are in 0..1.", "std_value: 255"]
     if data.values == "any":
         return [
-            "# Subtracted from each value, which is then divided by std_value: their mean and standard deviation.",
+            "# Mean and standard deviation: mean_value is subtracted from each value, then std_value divides it.",
             f"mean_value: {data.mean:.6g}",
             f"std_value: {data.std:.6g}",
         ]
@@ -291,7 +291,7 @@ def _perceptron(data: RecordSurvey) -> str:
     if len(data.outputs) == 1 or data.has_classes:
         layers, source = _hidden(data, "")
         return layers + _heads(data, source)
-    said = "    # Each number has layers of its own: their scales differ, and so do the gradients.\n"
+    said = "    # Each predicted number has its own layers, because scales and gradients differ.\n"
     hidden = [_hidden(data, f"_{i}") for i in range(1, len(data.outputs) + 1)]
     return said + "".join(layers for layers, _ in hidden) + _heads(data, hidden[0][1].removesuffix("_1"))
 
@@ -303,7 +303,7 @@ def _hidden(data: RecordSurvey, suffix: str) -> tuple[str, str]:
         layers += scores(f"fc{i}{suffix}", source, n) + layer(f"relu{i}{suffix}", "ReLU", f"fc{i}{suffix}")
         source = f"relu{i}{suffix}"
         if ratio:
-            said = "Sets such a share of the values to zero in training, against learning by heart." if i == 1 else ""
+            said = "Sets this share of the values to zero in training, against overfitting." if i == 1 else ""
             layers += layer(
                 f"drop{i}{suffix}", "Dropout", source, f"dropout_conf: {{dropout_ratio: {ratio}}}", said=said
             )
@@ -333,7 +333,7 @@ def _convnet(data: RecordSurvey) -> str:
         layers += layer("norm", "BatchNorm", "fc")
         source = "norm"
     layers += layer("relu", "ReLU", source)
-    said = "Sets such a share of the values to zero in training, against learning by heart."
+    said = "Sets this share of the values to zero in training, against overfitting."
     ratio = f"dropout_conf: {{dropout_ratio: {CONVNET_DROPOUT}}}"
     layers += layer("drop", "Dropout", "relu", ratio, said=said)
     return layers + _heads(data, "drop")
@@ -344,14 +344,14 @@ def _word_rnn(data: RecordSurvey) -> str:
     token = text.get("tokens", "words").removesuffix("s")
     embedding = f"embedding_conf: {{vocab_size: {text['vocab_size']}, feature_dim: {WORD_UNITS}}}"
     sources, units = "embedding, mask", f"dim_hidden: {WORD_UNITS}"
-    layers = layer("mask", "PaddingMask", "data", said="Which steps are no padding; other layers leave padding out.")
+    layers = layer("mask", "PaddingMask", "data", said="Marks padding, which other layers ignore.")
     layers += layer("embedding", "Embedding", "data", embedding, said=f"A vector for each {token}.")
     layers += layer("forth", "GRU", sources, f"gru_conf: {{{units}}}", said=f"From the first {token} to the last.")
     layers += layer("back", "GRU", sources, f"gru_conf: {{{units}, reverse: true}}", said="From the last to the first.")
     layers += layer("both", "Concate", "forth, back", "concate_conf: {concate_dim: 1}")
-    said = f"The largest value that each has at any {token}. From here on there is one time step."
+    said = f"The largest value of each unit at any {token}. From here on there is one time step."
     layers += layer("pool", "TimePooling", "both, mask", ONE_STEP, "timepooling_conf: {pool: MAX}", said=said)
-    said = "Sets half of the values to zero in training, against learning by heart."
+    said = "Sets half of the values to zero in training, against overfitting."
     layers += layer("drop", "Dropout", "pool", ONE_STEP, "dropout_conf: {dropout_ratio: 0.5}", said=said)
     return layers + _heads(data, "drop", ONE_STEP)
 

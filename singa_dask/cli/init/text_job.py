@@ -47,7 +47,7 @@ train_one_batch: {{alg: BPTT}}
 updater:
   type: RMSProp
   rmsprop_conf: {{rho: 0.95}}
-  # Each value of a gradient is cut off at these.
+  # Each value of a gradient is clipped to this range.
   clip_low: -5
   clip_high: 5
   learning_rate: {{type: Fixed, base_lr: 0.002}}

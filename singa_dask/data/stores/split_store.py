@@ -20,8 +20,8 @@ from singa_dask.errors import DataError
 class SplitStore(ViewStore):
     """A part of the records of another store.
 
-    A store of a table is not wrapped in this class. It chooses its records itself, because it computes e.g. means from
-    them.
+    A `TableStore` is not wrapped in this class. It chooses the records itself, because it computes e.g. means from the
+    chosen records.
 
     Parameters
     ----------

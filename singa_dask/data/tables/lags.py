@@ -132,7 +132,7 @@ class LagsConf(Conf):
     def refuse_gaps(
         self, table: pa.Table, names: Collection[str], where: Callable[[int], str], true: Collection[str] = ()
     ) -> None:
-        """Raise a `DataError` for a missing value in the columns ``names`` that later records need as a lag.
+        """Raise a `DataError` if a column in ``names`` lacks a value that later records need as a lag.
 
         In the newest records, only the columns ``true`` need values, because training and testing compare predictions
         with these columns.

@@ -139,7 +139,7 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | str | N
 
 
 def _tuples(parts: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
-    """Return a tuple for each partition, with the partition of each collection.
+    """Combine partitions of several collections: ``[x0, x1], [y0, y1]`` becomes ``[(x0, y0), (x1, y1)]``.
 
     Empty lists are ignored.
     """

@@ -110,7 +110,7 @@ class NpzStore(ColumnStore):
             raise DataError(f"{self.url}: not {self.title}, or a damaged one: {describe(error)}.") from error
 
     def _check_sums(self, archive: zipfile.ZipFile) -> None:
-        """Verify names of arrays, and checksums of arrays that are read in place, in the archive's directory."""
+        """Verify the directory of the archive: all names, and checksums of arrays that are read in place."""
         for member in archive.infolist():
             # `open` checks that the name before the array equals the name in the directory
             with archive.open(member) as file:

@@ -383,7 +383,7 @@ def parse_numbers(text: bytes, header: CsvHeader, null_values: Sequence[str] = (
 
 
 def has_numbers(texts: Sequence[str]) -> bool:
-    """Return whether more than half of some fields are numbers."""
+    """Return whether more than half of the fields are numbers."""
     counts = Counter(texts).items()
     n_numbers = sum(
         n for text, n in counts if text.strip().lower() not in ("true", "false") and not fault_of(text.strip())

@@ -43,9 +43,9 @@ ID_NAME = re.compile(r"(?i:id|index)|.*(_id|[a-z]I[dD]|_ID)")
 class LinesPart(CsvPart):
     """A file of lines of numbers with separators between them. Blanks around separators are ignored.
 
-    If the first line has no separator, blanks separate the numbers. If ``separator`` contains a blank, a line can have
-    both. Two separators in a row, or a separator at the end of a line, mean an empty field, which is an error. Empty
-    lines are ignored.
+    If the first line has no separator, blanks separate the numbers. If ``separator`` contains a blank, blanks and other
+    separators can occur in one line. Two separators in a row, or a separator at the end of a line, mean an empty field,
+    which is an error. Empty lines are ignored.
 
     Parameters
     ----------
