@@ -251,6 +251,6 @@ class _Sample:
             trouble += value_findings(name, statistics, names, layout is not None and layout.field == name)
         if like_ids := self._ids.names():
             trouble.append(
-                f"data: another whole number in each record, like ids: {like_ids}. Leave them out of features"
+                f"data: a different whole number in each record, like ids: {like_ids}. Leave them out of features"
             )
         return trouble + self.repeats.findings()

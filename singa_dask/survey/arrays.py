@@ -127,7 +127,8 @@ def _no_label(url: str, backend: str, store: Store) -> DataError:
     if store.other_fields:
         return _unknown_label(url, store.other_fields)
     many = "several" if "label" in store.schema else "no"
-    return DataError(f"{url}: the records have {many} labels. Expected one of each: a net of init learns classes.")
+    expected = "Expected one label for each record, because a net of init learns classes."
+    return DataError(f"{url}: the records have {many} labels. {expected}")
 
 
 def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int, ...], bool]:

@@ -195,7 +195,7 @@ def _unfit_names(table: TableSurvey, name: str) -> str:
     """Return the reason why a column of ``--category`` is no feature; empty if the column is a feature."""
     known = len(table.named[name].distinct)
     if known == table.named[name].n > 1:
-        raise DataError(f"{table.url}: --category {name}: another value in each record. Expected values that repeat.")
+        raise DataError(f"{table.url}: --category {name}: all values are different. Expected values that repeat.")
     return "" if known > 1 else "constant" if known else "no values"
 
 

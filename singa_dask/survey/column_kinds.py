@@ -35,7 +35,7 @@ YEARS = (1900, 2100)
 SENTINELS = (-1, -9, -99, -999, -9999, -99999, 99, 999, 9999, 99999)
 SENTINEL_SHARE, MIN_SENTINELS = 0.01, 5
 # reasons to leave out a column because it identifies records
-KEYS = ("texts, another in each record", "an id by its name", "numbers the records")
+KEYS = ("texts, different in each record", "an id by its name", "numbers the records")
 # beginning of the reason to leave out a column with too many different texts
 TEXTS = "texts"
 YES_OR_NO = frozenset({"yes", "no", "y", "n", "true", "false", "t", "f"})

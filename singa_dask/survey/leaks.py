@@ -131,7 +131,7 @@ def _reasons_of_label(output: OutputSurvey, values: pa.Array) -> Callable[[Colum
                 return f"{what} only if {output.name} is {quoted(names[only])}"
         if n_others < MIN_OTHERS or _n_wrong(feature, codes, classes) > MAX_WRONG * n_others:
             return ""
-        return f"tells {output.name} alone, nearly without an error"
+        return f"determines {output.name} alone, nearly without an error"
 
     return reason
 
@@ -179,6 +179,6 @@ def _reasons_of_target(output: OutputSurvey, values: pa.Array) -> Callable[[Colu
             return ""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             explained = np.corrcoef(numbers[finite], targets[finite])[0, 1] ** 2
-        return f"tells {output.name} alone, by a straight line" if 1 - explained < MAX_LEFT else ""
+        return f"determines {output.name} alone, by a straight line" if 1 - explained < MAX_LEFT else ""
 
     return reason

@@ -163,7 +163,7 @@ def _spelled(choice: Choice, reading: dict[str, Any]) -> Spellings:
 
 def _doubts_of_columns(choice: Choice, spelled: Spellings, options: SurveyOptions) -> list[str]:
     """Return warnings about ids, ambiguous values and dates, unused ``--na-values``, and several series."""
-    said = "another whole number in each record. Pass --drop if it is an id"
+    said = "a different whole number in each record. Pass --drop if it is an id"
     plain = [each for each in choice.features if each.name not in choice.lagged]
     return [
         *(f"{each.name}: {said}" for each in plain if is_like_id(each)),
@@ -409,7 +409,7 @@ def _doubts_of_key(table: TableSurvey, name: str) -> Iterator[str]:
     if keys.null_count:
         yield f"{name}: {plural(keys.null_count, 'record')} without a value, to train on"
     if len(pc.unique(keys.drop_null())) == len(keys):
-        yield f"{name}: another value in each record, so --split-by has no effect"
+        yield f"{name}: a different value in each record, so --split-by has no effect"
 
 
 def _learned_rows(table: TableSurvey, rule: Mapping[str, Any], options: SurveyOptions) -> Rows:

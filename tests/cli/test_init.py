@@ -346,7 +346,7 @@ def test_a_table_with_named_columns(call: Call) -> None:
     store = store_of(layers[0])
     assert (store["features"], store["label"], store["missing"]) == (["age", "height"], ["species"], "mean")
     assert store["shape"] == [2]
-    assert "# Left out: name (texts, another in each record)." in Path("job.yaml").read_text()
+    assert "# Left out: name (texts, different in each record)." in Path("job.yaml").read_text()
     result = call("run", "job.yaml", "--set", "train_steps=2", "--quiet")
     assert result.exit_code == 0, result.output
 

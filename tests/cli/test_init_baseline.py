@@ -220,8 +220,8 @@ def test_features_that_tell_the_label_alone_are_named() -> None:
         "survey, refund: a value only if churned is Yes. Pass --drop survey,refund unless they are known when you "
         "predict",
         "credit: another value than 0.0 only if churned is Yes. Pass --drop credit unless it is known when you predict",
-        "status, end: tells churned alone, nearly without an error. Pass --drop status,end unless they are known when "
-        "you predict",
+        "status, end: determines churned alone, nearly without an error. Pass --drop status,end unless they are known "
+        "when you predict",
     ]
     frame["fee"] = frame.age * 3.0 + 7
     assert [each.split(":")[0] for each in leaks(frame.drop(columns="note"), "age", has_classes=False)] == ["fee"]

@@ -285,7 +285,7 @@ def test_one_of_two_sets_is_packed(call: Call, packed: str) -> None:
 def test_inspect_names_ids(call: Call) -> None:
     frame(id=np.arange(5000, 5000 + N), kind=KIND).to_csv("x.csv", index=False)
     result = call("data", "inspect", "x.csv", "--label", "kind")
-    assert "another whole number in each record, like ids: id." in " ".join(result.stdout.split())
+    assert "a different whole number in each record, like ids: id." in " ".join(result.stdout.split())
     result = call("data", "inspect", "x.csv", "--label", "id", "--features", "a")
     assert f"{N} different labels in {N} records, like ids" in " ".join(result.stdout.split())
 

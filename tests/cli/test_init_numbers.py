@@ -275,7 +275,7 @@ def test_codes_and_names_stay(call: Call) -> None:
     table.to_parquet("x.parquet")
     said = init(call, "x.parquet")
     assert store_conf().categories == {"grade": ["0", "1", "2", "3", "4"]}
-    assert "code, ticket 400 texts, another in each record left out" in noted(said)
+    assert "code, ticket 400 texts, different in each record left out" in noted(said)
     assert not store_conf().numbers
     # labels are classes, as they are written
     pd.DataFrame({"x": AGES, "kind": np.where(FLAGS, "10%", "20%")}).to_csv("x.csv", index=False)

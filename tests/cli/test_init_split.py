@@ -346,7 +346,8 @@ def test_records_with_other_outputs_than_one_label(call: Call, field: str) -> No
     STORES.find("arrow").write(str(Path("x.arrow").absolute()), {"data": values, field: np.ascontiguousarray(outputs)})
     result = call("init", "x.arrow")
     found = "no" if field == "target" else "several"
-    said = f"x.arrow: the records have {found} labels. Expected one of each: a net of init learns classes.\n"
+    expected = "Expected one label for each record, because a net of init learns classes."
+    said = f"x.arrow: the records have {found} labels. {expected}\n"
     assert (result.exit_code, result.stderr) == (1, said)
 
 

@@ -134,7 +134,7 @@ def test_what_is_odd_is_said(call: Call) -> None:
     assert "warning: customer: 7 records without a value, to train on.\n" in said(call, "x.csv", *BY)
     assert {*range(7)} <= {*parts()[0].index}
     FRAME.assign(customer=[f"c{i}" for i in range(N)]).to_csv("x.csv", index=False)
-    assert "warning: customer: another value in each record, so" in said(call, "x.csv", *BY, "--overwrite")
+    assert "warning: customer: a different value in each record, so" in said(call, "x.csv", *BY, "--overwrite")
 
 
 def test_texts_of_customers(call: Call) -> None:

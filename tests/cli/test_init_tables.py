@@ -278,7 +278,7 @@ def test_ids_constants_texts_dates_and_the_label_in_other_words_are_left_out(cal
     assert noted(said)[1:] == [
         f"number {N} numbers the records left out",
         f"constant {N} constant left out",
-        f"name {N} texts, another in each record left out",
+        f"name {N} texts, different in each record left out",
         f"day {N} {dates} left out",
         f"code {N} is label in other words left out",
         "empty 0 no values left out",
@@ -747,4 +747,4 @@ def test_a_column_of_codes_is_read_as_categories_by_all_layers(call: Call, suffi
     result = call("run", "job.yaml", "--run-dir", "codes", "--set", "train_steps=2")
     assert result.exit_code == 0, result.stderr
     refused = call("init", f"x.{suffix}", "--label", "kind", "--category", "x", "--overwrite")
-    assert refused.exit_code == 1 and "--category x: another value in each record" in refused.stderr
+    assert refused.exit_code == 1 and "--category x: all values are different" in refused.stderr

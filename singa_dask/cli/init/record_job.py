@@ -212,7 +212,7 @@ def _input(data: RecordSurvey, url: str, batch: int, phase: str = "") -> str:
     if phase != "test":
         is_large = 4 * data.n_records * math.prod(data.shape) > MAX_SHUFFLED
         if is_large and data.values == "columns":
-            said = "# In each epoch, read blocks in a new order, and mix the records of window blocks, held in memory."
+            said = "# In each epoch, read blocks in a new order. The records of this many blocks are mixed in memory."
             window = max(1, min(WINDOW, WINDOW_BYTES // max(data.group_bytes, 1)))
             lines += [said, "shuffle: block", f"window: {window}"]
         else:

@@ -164,7 +164,7 @@ class ParquetPart(TablePart):
             raise DataError(f"{self.url}, row group {group}: the row group is damaged: {error}") from error
 
     def _read_rows(self, run: RecordRun, group: int, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:
-        """Read rows of a row group. Reading on after the last rows does not decode them again."""
+        """Read rows of a row group. Decoding continues after the rows that were read last."""
         key = (self.url, group, columns)
         stream = self.open_runs.take(key, run.line)
         if stream is None:
