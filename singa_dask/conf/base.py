@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from singa_dask.conf.kinds import as_list
+from singa_dask.conf.kinds import PLACEHOLDERS, as_list
 from singa_dask.conf.mistakes import MISPLACED_KEY, PLAIN, Finding, Mistake, as_error, explain
 from singa_dask.registry import Registry
 
@@ -65,9 +65,9 @@ class Conf(BaseModel):
         return self._wrong
 
     @classmethod
-    def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the raw values, with each value under the model's own name of its key."""
-        return data
+    def arranged(cls, data: dict[str, Any], context: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
+        """Return the raw values as the fields take them, and mistakes in keys and blocks; subclasses override it."""
+        return data, []
 
     def rules(self) -> Iterator[Finding]:
         """Yield (path, message) for each mistake in how several values go together; subclasses override it."""
@@ -75,11 +75,6 @@ class Conf(BaseModel):
 
     def part_rules(self, registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
         """Yield (path, message) for rules that need the classes of registered parts; see `rules`."""
-        return iter(())
-
-    @classmethod
-    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Mistake]:
-        """Validate the blocks in the raw values in place, add missing blocks, and yield mistakes; see `PartConf`."""
         return iter(())
 
     @model_validator(mode="wrap")
@@ -91,21 +86,33 @@ class Conf(BaseModel):
                 return handler(data)
             except ValidationError as error:
                 raise as_error(cls.__name__, explained(error, cls), repaired(cls, {}, (), context)) from None
-        given = cls.arranged({cls.aliases.get(key, key): value for key, value in data.items()})
-        values = {**given}
-        mistakes = [*cls._read_blocks(values, context)]
+        model, mistakes = cls._validated(data, handler, context)
+        if mistakes:
+            raise as_error(cls.__name__, mistakes, model)
+        return model
+
+    @classmethod
+    def _validated(
+        cls: type[C], data: Mapping[str, Any], handler: ModelWrapValidatorHandler[C], context: Mapping[str, Any]
+    ) -> tuple[C, list[Mistake]]:
+        """Return the model of raw values, repaired if necessary, and all mistakes."""
+        named = {cls.aliases.get(key, key): value for key, value in data.items()}
+        values, mistakes = cls.arranged(named, context)
+        for key, own in cls.aliases.items():
+            if {key, own} <= data.keys() and data[own] not in PLACEHOLDERS:
+                message = f"{own} and {key} are two names of the same key. Remove one of them."
+                mistakes = [Mistake(MISPLACED_KEY, (key,), message), *mistakes]
         try:
             model = handler(values)
         except ValidationError as error:
-            mistakes = [*explained(error, cls), *mistakes]
             model = repaired(cls, values, error.errors(include_url=False), context)
+            mistakes = [*explained(error, cls), *mistakes]
         if not any(cls.model_fields[key].is_required() for key in model.wrong if key in cls.model_fields):
             findings = (*model.rules(), *model.part_rules(context.get("registries") or {}))
             mistakes += [Mistake(PLAIN, path, message) for path, message in findings]
-        if mistakes:
-            raise as_error(cls.__name__, mistakes, model)
-        model.model_fields_set.difference_update(values.keys() - given.keys())
-        return model
+        # blocks that were added with their defaults are not set
+        model.model_fields_set.difference_update(values.keys() - data.keys() - cls.model_fields.keys())
+        return model, mistakes
 
 
 def repaired(
@@ -163,8 +170,13 @@ def _empty(kind: Any) -> Any:
     return {str: "", list: []}.get(get_origin(kind) or kind)
 
 
-def explained(error: ValidationError, cls: type[Conf], above: tuple[str | int, ...] = ()) -> Iterator[Mistake]:
-    """Yield the mistakes that pydantic found in a model, in plain words; ``above`` is the path of the model."""
-    for mistake in error.errors(include_url=False):
-        kind = MISPLACED_KEY if mistake["type"] in ("extra_forbidden", MISPLACED_KEY) else PLAIN
-        yield Mistake(kind, (*above, *mistake["loc"]), explain(mistake, cls.model_fields, cls.__name__))
+def explained(error: ValidationError, cls: type[Conf], above: tuple[str | int, ...] = ()) -> list[Mistake]:
+    """Return the mistakes that pydantic found in a model, in plain words; ``above`` is the path of the model."""
+    return [
+        Mistake(
+            MISPLACED_KEY if found["type"] in ("extra_forbidden", MISPLACED_KEY) else PLAIN,
+            (*above, *found["loc"]),
+            explain(found, cls.model_fields, cls.__name__),
+        )
+        for found in error.errors(include_url=False)
+    ]

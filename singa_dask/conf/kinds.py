@@ -65,6 +65,8 @@ def as_list(value: object) -> list[Any]:
     return [] if value is None else [value]
 
 
+# SINGA's types beside which user_type, or user_alg, names the type
+PLACEHOLDERS = ("kUserLayer", "kUserAlg", "kUserUpdater", "kUserChange", "kUserInit")
 # context of a serialisation that writes a list of one value as this value, if the key accepts it (`Many`)
 BRIEF = "brief"
 

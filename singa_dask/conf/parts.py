@@ -6,7 +6,7 @@ as its class. Validation, the JSON schema and help find the keys through the reg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, ValidationError, model_serializer
@@ -38,43 +38,29 @@ class PartConf(Conf):
     """Key whose value is the name of the class, e.g. "type"."""
 
     @classmethod
-    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Mistake]:
+    def arranged(cls, data: dict[str, Any], context: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
         registry, name = registry_of(cls.kind, context), data.get(cls.type_key)
         name = name if isinstance(name, str) else ""
         own: type[Conf] | None = getattr(class_of(registry, name), "block", None)
         known = {own.block_key: own} if own else {}
+        blocks = {key: value for key, value in data.items() if key not in cls.model_fields}
         # blocks of user classes are known only after all classes are imported
-        if registry and data.keys() - cls.model_fields.keys() - known.keys():
+        if registry and blocks.keys() - known.keys():
             known = blocks_of(registry) | known
-        if own and data.get(own.block_key) is None:
-            yield from cls._add_own_block(own, data, name)
-        for key in [key for key in data if key not in cls.model_fields]:
-            value = data.pop(key)
+        default, mistakes = _default_block(own, name) if own and data.get(own.block_key) is None else ({}, [])
+        values = {key: value for key, value in data.items() if key not in blocks}
+        for key, value in blocks.items():
             if key not in known and (registry or not str(key).endswith("_conf")):
-                names = [own.block_key, *own.model_fields] if own else known
-                hint = suggest_key(str(key), [*cls.model_fields, *names])
-                for each in own.model_fields if own else ():
-                    if own and (each == key or hint.startswith(f"Did you mean {each!r}?")):
-                        hint = f"Did you mean {each!r}? Set it in {own.block_key}: {{{each}: ...}}."
-                yield Mistake(MISPLACED_KEY, (key,), f"unknown key. {hint}")
+                hint = _hint(str(key), cls, own, known)
+                mistakes.append(Mistake(MISPLACED_KEY, (key,), f"unknown key. {hint}"))
             elif value is not None:
                 try:
-                    data[key] = validated_block(known.get(key), value, context)
+                    values[key] = validated_block(known.get(key), value, context)
                 except ValidationError as error:
-                    yield from explained(error, known.get(key, Conf), (key,))
+                    mistakes += explained(error, known.get(key, Conf), (key,))
                     # the input of the error is the repaired block
-                    data[key] = error.errors(include_url=False)[0]["input"]
-
-    @classmethod
-    def _add_own_block(cls, block: type[Conf], data: dict[str, Any], name: str) -> Iterator[Mistake]:
-        """Add the block of the type with its defaults, if it is optional."""
-        needed = required_keys(block)
-        if needed or block.must_be_given:
-            with_keys = f"with {', '.join(needed)}, " if needed else ""
-            message = f"{plain_name(name)} needs this block, {with_keys}but the block is missing."
-            yield Mistake(PLAIN, (block.block_key,), message)
-        else:
-            data[block.block_key] = block()
+                    values[key] = error.errors(include_url=False)[0]["input"]
+        return values | default, mistakes
 
     @model_serializer(mode="wrap")
     def _write(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
@@ -119,6 +105,25 @@ class PartConf(Conf):
             message = f"{getattr(self, self.type_key)} needs this block, with {', '.join(needed)}."
             raise ConfigError(Problem((kind.block_key,), message))
         return kind()
+
+
+def _default_block(block: type[Conf], name: str) -> tuple[dict[str, Any], list[Mistake]]:
+    """Return the block of a type with its defaults under its key, or the mistake that the job has no such block."""
+    needed = required_keys(block)
+    if not needed and not block.must_be_given:
+        return {block.block_key: block()}, []
+    with_keys = f"with {', '.join(needed)}, " if needed else ""
+    message = f"{plain_name(name)} needs this block, {with_keys}but the block is missing."
+    return {}, [Mistake(PLAIN, (block.block_key,), message)]
+
+
+def _hint(key: str, cls: type[Conf], own: type[Conf] | None, known: Iterable[str]) -> str:
+    """Return advice on an unknown key of a part, whose own block may have the key."""
+    hint = suggest_key(key, [*cls.model_fields, *([own.block_key, *own.model_fields] if own else known)])
+    for each in own.model_fields if own else ():
+        if own and (each == key or hint.startswith(f"Did you mean {each!r}?")):
+            hint = f"Did you mean {each!r}? Set it in {own.block_key}: {{{each}: ...}}."
+    return hint
 
 
 class _WithBlock(Protocol[B_co]):

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from singa_dask.conf.base import Conf
 from singa_dask.conf.blocks import blocks_of
 from singa_dask.conf.job import JobConf
-from singa_dask.conf.kinds import RegisteredName
+from singa_dask.conf.kinds import PLACEHOLDERS, RegisteredName
 from singa_dask.conf.layer import LayerConf, ParamConf
 from singa_dask.conf.parts import PartConf
 from singa_dask.conf.singa_rules import DEPRECATED, MnistConf, apply_rules
@@ -27,8 +27,6 @@ from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 
 Path = tuple[str | int, ...]
-
-UNNAMED = ("kUserLayer", "kUserAlg", "kUserUpdater", "kUserChange", "kUserInit")
 
 
 @dataclass
@@ -61,7 +59,7 @@ def _named(root: Tree, problem: Problem) -> Problem:
     node: Tree | None = root
     for key in problem.path:
         node = step(node, key)
-    if isinstance(node, Scalar) and node.value in UNNAMED:
+    if isinstance(node, Scalar) and node.value in PLACEHOLDERS:
         message = f'{node.value} means a type of your own, and the job does not name it. Add user_type: "module.Class".'
         return replace(problem, message=message)
     return problem
@@ -173,6 +171,9 @@ class _Mapper:
             kind = kinds.get(name)
             if kind is not None:
                 node = self.known(values, kind, (*path, name))
+                if name in block.entries and not key.startswith("user_"):
+                    message = f"{name} and {key} are two names of the same key. Remove one of them."
+                    self.problems.append(Problem((*path, name), message, place))
                 if key == "user_type" and isinstance(node, Scalar):
                     node = OwnType(node.place, node.value)
                 block.entries[name] = TreeEntry(place, node)

@@ -9,7 +9,7 @@ from singa_dask import fs
 from singa_dask.conf.base import Conf
 from singa_dask.conf.blocks import read_options
 from singa_dask.conf.kinds import Count, Field, Many, Positive, RegisteredName, Size
-from singa_dask.conf.mistakes import PLAIN, Finding, Mistake
+from singa_dask.conf.mistakes import MISPLACED_KEY, PLAIN, Finding, Mistake
 from singa_dask.data.split import SplitConf
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.images.image_decoding import ImageOptions
@@ -113,8 +113,8 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
     options_of = "store"
 
     @classmethod
-    def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Move options that only some formats have into ``user_conf``."""
+    def arranged(cls, data: dict[str, Any], context: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
+        """Move options that only some formats have into ``user_conf``, and check it if the job sets the format."""
         store, given = STORES.get(str(data.get("backend"))), data.get("user_conf")
         takers = [store] if store else STORES.classes()
         options = {key for each in takers for key in each.option_names()} - cls.model_fields.keys()
@@ -125,23 +125,20 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
             for key, value in data.items()
             if key in options and (value or key not in cls.model_fields)
         }
-        if not moved:
-            return data
-        kept = {key: value for key, value in data.items() if key not in moved}
-        return {**kept, "user_conf": {**moved, **(given if isinstance(given, dict) else {})}}
-
-    @classmethod
-    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Mistake]:
-        """Check ``user_conf`` against the options of the format, if the job sets the format."""
-        store, options = STORES.get(str(data.get("backend"))), data.get("user_conf")
+        inner, mistakes = given if isinstance(given, dict) else {}, list[Mistake]()
+        if moved and isinstance(given, dict | None):
+            twice = "this key is in user_conf, too. Remove one of the two."
+            mistakes = [Mistake(MISPLACED_KEY, (key,), twice) for key in moved.keys() & inner.keys()]
+            inner = {**moved, **inner}
+            data = {**{key: value for key, value in data.items() if key not in moved}, "user_conf": inner}
         if store is not None and store.is_named(key for key in NAMING if data.get(key)):
             store = STORES.find("table")
-        if store is not None and store.block is not None and options and isinstance(options, dict):
+        if store is not None and store.block is not None and inner:
             try:
-                read_options(store.block, options)
+                read_options(store.block, inner)
             except ConfigError as error:
-                for each in error.problems:
-                    yield Mistake(PLAIN, ("user_conf", *each.path), each.message)
+                mistakes += [Mistake(PLAIN, ("user_conf", *each.path), each.message) for each in error.problems]
+        return data, mistakes
 
     @property
     def label_columns(self) -> list[str]:

@@ -63,10 +63,17 @@ def layer(
     if block and block.rest:
         names = [key for key in keys if key not in LayerConf.model_fields and key != block.block_key]
         if rest := {key: keys.pop(key) for key in names}:
-            own[block.rest] = {**rest, **own.get(block.rest, {})}
+            own[block.rest] = _joined(rest, own.get(block.rest, {}), block.rest)
     if block and own:
-        values[block.block_key] = {**keys.pop(block.block_key, {}), **own}
+        values[block.block_key] = _joined(own, keys.pop(block.block_key, {}), block.block_key)
     return {**values, **keys}
+
+
+def _joined(direct: Mapping[str, Any], nested: Mapping[str, Any], within: str) -> dict[str, Any]:
+    """Return keywords, and those nested under a key."""
+    if twice := [key for key in direct if key in nested]:
+        raise ConfigError(f"{twice[0]} is given as a keyword and in {within}. Remove one of the two.")
+    return {**nested, **direct}
 
 
 def _class_of(type: str) -> type[Layer] | None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask import conf
+from singa_dask.api import REGISTRIES
 from singa_dask.conf.singa_text import Word, is_singa_text, parse
 from singa_dask.conf.tree import Scalar, TreeMap, items
 from singa_dask.errors import ConfigError
@@ -354,7 +355,11 @@ def test_an_extension_of_the_job_and_a_schedule_without_its_block(tmp_path: Path
 def test_names_of_older_versions(tmp_path: Path) -> None:
     added = 'layer { name: "s" type: kSplit srclayers: "fc2" split_conf { split_num: 2 } }\n}\ncluster'
     (tmp_path / "job.conf").write_text((HERE / "mlp.conf").read_text().replace("}\ncluster", added))
-    assert conf.load(tmp_path / "job.conf").job.neuralnet.layer[-1].block(SplitConf).num_splits == 2
+    path = tmp_path / "job.conf"
+    assert conf.load(path).job.neuralnet.layer[-1].block(SplitConf).num_splits == 2
+    path.write_text(path.read_text().replace("split_num: 2", "split_num: 2 num_splits: 3"))
+    with pytest.raises(ConfigError, match=r"num_splits: num_splits and split_num are two names of the same key\."):
+        conf.load(path, registries=REGISTRIES)
 
 
 # -- from YAML to SINGA's format and back ------------------------------------------------------------------------------

@@ -188,6 +188,10 @@ def test_options_of_a_format_are_keys(tmp_path: Path) -> None:
     assert StoreConf.model_validate_json(conf.model_dump_json()) == conf
     with pytest.raises(ValidationError, match=r"user_conf.clases\n  unknown key. Did you mean 'classes'"):
         StoreConf.model_validate({"path": "x", "backend": "tfrecord", "user_conf": {"clases": ["a", "b"]}})
+    with pytest.raises(ValidationError, match=r"classes\n  this key is in user_conf, too\."):
+        StoreConf.model_validate({"backend": "tfrecord", "classes": ["a"], "user_conf": {"classes": ["b"]}})
+    with pytest.raises(ValidationError, match=r"user_conf\n  expected a mapping"):
+        StoreConf.model_validate({"backend": "tfrecord", "classes": ["a"], "user_conf": 3})
     with pytest.raises(ValidationError, match=r"dtype\n  unknown value 'int8'"):
         StoreConf.model_validate({"path": "x", "backend": "jsonl", "dtype": "int8"})
     with pytest.raises(ValidationError, match=r"dtype\n  unknown key"):

@@ -57,6 +57,11 @@ def test_what_functions_refuse() -> None:
         some.InnerProduct(10, True)
     with pytest.raises(TypeError, match=r"ReLU\(\) takes none of its keys by position, got 1 values"):
         some.ReLU(0.1)
+    with pytest.raises(sd.ConfigError, match=r"num_output is given as a keyword and in innerproduct_conf\."):
+        sd.nn.InnerProduct(10, innerproduct_conf={"num_output": 20})
+    split = sd.nn.Split(num_splits=2, split_conf={"split_num": 3})
+    with pytest.raises(sd.ConfigError, match=r"num_splits and split_num are two names of the same key\."):
+        sd.Job([sd.nn.Dummy(name="x", input=True, shape=[2, 3]), split])
     with pytest.raises(TypeError, match="multiple values for keyword argument 'num_output'"):
         some.InnerProduct(10, num_output=3)
 
