@@ -172,8 +172,8 @@ class _Mapper:
             if kind is not None:
                 node = self.known(values, kind, (*path, name))
                 if name in block.entries and not key.startswith("user_"):
-                    message = f"{name} and {key} are two names of the same key. Remove one of them."
-                    self.problems.append(Problem((*path, name), message, place))
+                    twice = f"{name} and {key} are two names of the same key. Remove one of them."
+                    self.problems.append(Problem((*path, name), twice, place))
                 if key == "user_type" and isinstance(node, Scalar):
                     node = OwnType(node.place, node.value)
                 block.entries[name] = TreeEntry(place, node)
