@@ -159,11 +159,11 @@ def parts(registry: Registry[Any], level: str = "##") -> str:
         text.append(f"{level} {part.name}\n\n{described(part.cls)}")
         if part.others:
             text.append(f"Also called {', '.join(f'`{name}`' for name in part.others)}.\n")
-        block = getattr(part.cls, "block", None)
-        if block and registry is REGISTRIES["store"]:
-            text.append(table(("key", "type", "default", "meaning"), rows(schema_of(block))))
-        elif block:
-            text.append(f"Its keys are those of [`{block.block_key}`](job.md#{block.__name__}).\n")
+        options = getattr(part.cls, "options_class", None)
+        if options and registry is REGISTRIES["store"]:
+            text.append(table(("key", "type", "default", "meaning"), rows(schema_of(options))))
+        elif options:
+            text.append(f"Its keys are those of [`{options.block_key}`](job.md#{options.__name__}).\n")
     return "\n".join(text)
 
 

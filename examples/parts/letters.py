@@ -25,7 +25,7 @@ class Letters(Store):
     Label 0 is a blank, 1 a small letter, 2 a capital, 3 anything else.
     """
 
-    block = LettersOptions
+    options_class = LettersOptions
 
     def __init__(self, url, storage_options=None, **options):
         super().__init__(url, storage_options, **options)

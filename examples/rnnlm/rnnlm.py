@@ -28,7 +28,7 @@ class Data(InputLayer):
     ``user_conf`` says ``max_window``.
     """
 
-    block = StoreConf
+    options_class = StoreConf
 
     def setup(self) -> None:
         store = self.conf.block(StoreConf)

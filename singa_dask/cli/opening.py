@@ -109,7 +109,7 @@ def store_format(url: str, reading: Reading) -> tuple[str | None, dict[str, Any]
     backend, options = by_columns(backend, options)
     store = STORES.find(backend)
     known = store.option_names()
-    unknown = sorted(options.keys() - known) if store.block else []
+    unknown = sorted(options.keys() - known) if store.options_class else []
     if unknown:
         hint = suggest(unknown[0], known) if known else "It takes none."
         raise ConfigError(f"{url}: stores of format {backend} take no option {unknown[0]!r}. {hint}")

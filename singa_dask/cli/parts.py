@@ -163,11 +163,11 @@ def _described(kind: str, part: RegisteredPart) -> dict[str, Any]:
         **(_wiring(part.cls) if issubclass(part.cls, Layer) else {}),
         "reads": list(getattr(part.cls, "reads", ())),
     }
-    block = getattr(part.cls, "block", None)
-    if block is not None:
-        keys = [key._asdict() for key in keys_of(block)]
-        name = "store_conf" if issubclass(part.cls, Store) else block.block_key
-        described["block"] = {"name": name, "description": docs_of(block)[0][1], "keys": keys}
+    options = getattr(part.cls, "options_class", None)
+    if options is not None:
+        keys = [key._asdict() for key in keys_of(options)]
+        name = "store_conf" if issubclass(part.cls, Store) else options.block_key
+        described["block"] = {"name": name, "description": docs_of(options)[0][1], "keys": keys}
     return described
 
 

@@ -61,9 +61,9 @@ def docs_of(cls: type) -> list[tuple[str, str]]:
     return [(title, text.strip()) for title, text in sections if title not in FOR_PYTHON]
 
 
-def keys_of(block: type[Conf]) -> Iterator[Key]:
-    """Yield the descriptions of the keys of a block."""
-    found = schema_of(block)
+def keys_of(options_class: type[Conf]) -> Iterator[Key]:
+    """Yield the descriptions of options."""
+    found = schema_of(options_class)
     for name, part in found["properties"].items():
         meaning = " ".join(part.get("description", "").split())
         default = "required" if name in found.get("required", ()) else _default(part)

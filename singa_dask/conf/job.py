@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from singa_dask.conf.base import Conf
-from singa_dask.conf.blocks import block_value
 from singa_dask.conf.cluster import ClusterConf
 from singa_dask.conf.kinds import Count, Many, NonNegative, Positive, RegisteredName, as_list
 from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.metrics import FREQUENCIES, EarlyStoppingConf, Keep, check_metrics, split_metric
 from singa_dask.conf.mistakes import Finding
 from singa_dask.conf.net import NetConf
+from singa_dask.conf.options import block_value
 from singa_dask.conf.parts import PartConf
 from singa_dask.conf.profile import Profile
 from singa_dask.conf.updater import LRGenConf, UpdaterConf

@@ -14,8 +14,8 @@ from pydantic_core.core_schema import ModelSchema
 
 from singa_dask.conf import layer_blocks
 from singa_dask.conf.base import Conf
-from singa_dask.conf.blocks import blocks_of
 from singa_dask.conf.job import JobConf
+from singa_dask.conf.options import options_classes
 from singa_dask.conf.parts import PartConf
 from singa_dask.registry import Registry
 
@@ -68,13 +68,13 @@ def _add_blocks(definitions: dict[str, Any], name: str, registries: Mapping[str,
     if kind not in registries:
         return []
     registry, before = registries[kind], set(definitions)
-    for key, block in blocks_of(registry).items():
+    for key, options in options_classes(registry).items():
         # a schedule and a layer may have blocks of the same name
-        own = block.__name__ if block.__name__ not in before else f"{kind}.{block.__name__}"
-        found = schema_of(block)
+        own = options.__name__ if options.__name__ not in before else f"{kind}.{options.__name__}"
+        found = schema_of(options)
         definitions |= {inner: each for inner, each in found.pop("$defs", {}).items() if inner not in definitions}
         definitions[own] = found
-        readers = [each for each in registry.names() if getattr(registry.get(each), "block", None) is block]
+        readers = [each for each in registry.names() if getattr(registry.get(each), "options_class", None) is options]
         part["properties"][key] = {
             "anyOf": [{"$ref": f"#/definitions/{own}"}, {"type": "null"}],
             "default": None,
@@ -87,8 +87,8 @@ def _add_options(keys: dict[str, Any], registry: Registry[Any]) -> None:
     """Add the options of registered classes to the keys of a part that may hold them."""
     own, takers = set(keys), dict[str, list[str]]()
     for name in registry.names():
-        block = getattr(registry.get(name), "block", None)
-        for key, found in schema_of(block)["properties"].items() if block else ():
+        options = getattr(registry.get(name), "options_class", None)
+        for key, found in schema_of(options)["properties"].items() if options else ():
             takers.setdefault(key, []).append(name)
             if key not in own:
                 keys.setdefault(key, found)

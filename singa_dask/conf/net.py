@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import Field
 
 from singa_dask.conf.base import Conf
-from singa_dask.conf.blocks import block_value
 from singa_dask.conf.kinds import Many, Size, as_list, class_of
 from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.mistakes import Finding
+from singa_dask.conf.options import block_value
 from singa_dask.conf.wiring_rules import check_wiring
 from singa_dask.registry import Registry
 
@@ -102,15 +102,15 @@ def _different_keys(block: object, other: object) -> list[str]:
 def _check_windows(net: NetConf, types: Sequence[Any]) -> Iterator[Finding]:
     """Yield ((index, key...), message) for each input whose windows do not fit its readers' unroll_len."""
     for index, (layer, kind) in enumerate(zip(net.layer, types, strict=True)):
-        block = getattr(kind, "block", None)
-        if block is None or kind.traits.role != "input" or "unroll_len" not in block.model_fields:
+        options = getattr(kind, "options_class", None)
+        if options is None or kind.traits.role != "input" or "unroll_len" not in options.model_fields:
             continue
-        default = block.model_fields["unroll_len"].default
-        length = block_value(layer.blocks.get(block.block_key), "unroll_len", default)
+        default = options.model_fields["unroll_len"].default
+        length = block_value(layer.blocks.get(options.block_key), "unroll_len", default)
         for reader, its_kind in zip(net.layer, types, strict=True):
             n_steps = reader.unroll_len or net.unroll_len
             is_by_step = its_kind is not None and its_kind.traits.steps == "columns"
             if layer.name in reader.srclayers and is_by_step and n_steps != length:
                 message = f"expected {n_steps}, the unroll_len of its reader {reader.name!r}, got {length}."
-                yield (index, block.block_key, "unroll_len"), message
+                yield (index, options.block_key, "unroll_len"), message
                 break

@@ -39,17 +39,17 @@ def stub(layers: Registry[Any]) -> str:
 
 def _function(name: str, cls: Any) -> Iterator[str]:
     """Yield the lines of the function of a type; its required keys are the first parameters."""
-    own = schema_of(cls.block) if cls.block else {"properties": {}}
+    own = schema_of(cls.options_class) if cls.options_class else {"properties": {}}
     keys = {key: part for key, part in own["properties"].items() if key not in LayerConf.model_fields}
     required = [key for key in own.get("required", ()) if key in keys]
     options = [f"{key}: {python_type(part)} = ..." for key, part in keys.items() if key not in required]
     # a layer also reads the blocks of its base classes
-    blocks = dict.fromkeys(vars(each)["block"] for each in cls.__mro__ if vars(each).get("block"))
-    options += [f"{block.block_key}: {ANY_BLOCK} = ..." for block in blocks]
+    blocks = dict.fromkeys(vars(each)["options_class"] for each in cls.__mro__ if vars(each).get("options_class"))
+    options += [f"{each.block_key}: {ANY_BLOCK} = ..." for each in blocks]
     yield f"def {name}("
     for argument in (*(f"{key}: {python_type(keys[key])}" for key in required), *(["*", *options] if options else ())):
         yield f"    {argument},"
-    yield "    **rest: Any," if cls.block and cls.block.rest else "    **common: Unpack[Common],"
+    yield "    **rest: Any," if cls.options_class and cls.options_class.rest else "    **common: Unpack[Common],"
     yield ") -> dict[str, Any]:"
     described = (f"{key}: {part['description']}" for key, part in keys.items() if "description" in part)
     yield from _documented([docs_of(cls)[0][1], *described])

@@ -1,7 +1,7 @@
-"""PartConf: a model that names a registered class, and holds the block of keys that this class declares.
+"""PartConf: a model that names a registered class, and holds its options.
 
-A class declares its block with ``block = XConf``, so that the keys of a layer, updater or schedule are in the same file
-as its class. Validation, the JSON schema and help find the keys through the registry.
+A class declares its options with ``options_class = XConf``, so that the options of a layer, updater or schedule are in
+the same file as its class. Validation, the JSON schema and help find the options through the registry.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from pydantic import ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from singa_dask.conf.base import Conf, explained
-from singa_dask.conf.blocks import blocks_of, checked_block, required_keys, validated_block
 from singa_dask.conf.foreign_names import suggest_key
 from singa_dask.conf.kinds import class_of, plain_name, registry_of
 from singa_dask.conf.mistakes import MISPLACED_KEY, PLAIN, Mistake
+from singa_dask.conf.options import HasOptions, checked_block, options_classes, required_keys, validated_block
 from singa_dask.errors import ConfigError, Problem
 
 B = TypeVar("B", bound=Conf)
@@ -41,12 +41,12 @@ class PartConf(Conf):
     def arranged(cls, data: dict[str, Any], context: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
         registry, name = registry_of(cls.kind, context), data.get(cls.type_key)
         name = name if isinstance(name, str) else ""
-        own: type[Conf] | None = getattr(class_of(registry, name), "block", None)
+        own: type[Conf] | None = getattr(class_of(registry, name), "options_class", None)
         known = {own.block_key: own} if own else {}
         blocks = {key: value for key, value in data.items() if key not in cls.model_fields}
         # blocks of user classes are known only after all classes are imported
         if registry and blocks.keys() - known.keys():
-            known = blocks_of(registry) | known
+            known = options_classes(registry) | known
         default, mistakes = _default_block(own, name) if own and data.get(own.block_key) is None else ({}, [])
         values = {key: value for key, value in data.items() if key not in blocks}
         for key, value in blocks.items():
@@ -107,14 +107,14 @@ class PartConf(Conf):
         return kind()
 
 
-def _default_block(block: type[Conf], name: str) -> tuple[dict[str, Any], list[Mistake]]:
+def _default_block(own: type[Conf], name: str) -> tuple[dict[str, Any], list[Mistake]]:
     """Return the block of a type with its defaults under its key, or the mistake that the job has no such block."""
-    needed = required_keys(block)
-    if not needed and not block.must_be_given:
-        return {block.block_key: block()}, []
+    needed = required_keys(own)
+    if not needed and not own.must_be_given:
+        return {own.block_key: own()}, []
     with_keys = f"with {', '.join(needed)}, " if needed else ""
     message = f"{plain_name(name)} needs this block, {with_keys}but the block is missing."
-    return {}, [Mistake(PLAIN, (block.block_key,), message)]
+    return {}, [Mistake(PLAIN, (own.block_key,), message)]
 
 
 def _hint(key: str, cls: type[Conf], own: type[Conf] | None, known: Iterable[str]) -> str:
@@ -126,26 +126,18 @@ def _hint(key: str, cls: type[Conf], own: type[Conf] | None, known: Iterable[str
     return hint
 
 
-class _WithBlock(Protocol[B_co]):
+class _WithOptions(Protocol[B_co]):
     @property
-    def block(self) -> type[B_co]: ...
+    def options_class(self) -> type[B_co]: ...
 
     @property
     def conf(self) -> PartConf: ...
 
 
-class HasBlock:
-    """Base of the parts that read a block of the job file, such as layers and updaters.
-
-    Attributes
-    ----------
-    block : type of Conf or None
-        Conf class of the block, if the part has one.
-    """
-
-    block: ClassVar[type[Conf] | None] = None
+class Part(HasOptions):
+    """Base of the classes that read their options from a block of the job, such as layers and updaters."""
 
     @property
-    def options(self: _WithBlock[B]) -> B:
-        """The block of this part, an instance of ``block``."""
-        return self.conf.block(self.block)
+    def options(self: _WithOptions[B]) -> B:
+        """The options of this part, an instance of ``options_class``."""
+        return self.conf.block(self.options_class)

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic.fields import FieldInfo
 
 from singa_dask.conf.base import Conf
-from singa_dask.conf.blocks import blocks_of
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.kinds import PLACEHOLDERS, RegisteredName
 from singa_dask.conf.layer import LayerConf, ParamConf
+from singa_dask.conf.options import options_classes
 from singa_dask.conf.parts import PartConf
 from singa_dask.conf.singa_rules import DEPRECATED, MnistConf, apply_rules
 from singa_dask.conf.singa_text import Word, parse
@@ -187,7 +187,7 @@ class _Mapper:
         """Return the types of a model's keys, including the blocks of registered classes."""
         kinds = {name: _kind(info) for name, info in model.model_fields.items()}
         if issubclass(model, PartConf) and model.kind in self.registries:
-            known = blocks_of(self.registries[model.kind])
+            known = options_classes(self.registries[model.kind])
             known = {**DEPRECATED, **known} if model is LayerConf else known
             kinds |= {name: _Kind(block, False, False) for name, block in known.items()}
         return kinds

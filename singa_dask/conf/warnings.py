@@ -9,9 +9,9 @@ import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from singa_dask.conf.blocks import block_value, required_keys
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.layer import LayerConf
+from singa_dask.conf.options import block_value, required_keys
 from singa_dask.conf.parts import PartConf
 from singa_dask.conf.updater import UpdaterConf
 from singa_dask.errors import Problem
@@ -58,7 +58,7 @@ def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
         if _is_own(layers, layer.type):
             continue
         # a layer type also reads the blocks of its base classes
-        bases = [cls for cls in layers.find(layer.type).__mro__ if hasattr(cls, "block")]
+        bases = [cls for cls in layers.find(layer.type).__mro__ if hasattr(cls, "options_class")]
         reads = list(dict.fromkeys(key for cls in bases for key in _block_key(cls)))
         hint = f"It reads {' and '.join(reads)}." if reads else "It reads no block."
         blocks = [*layer.blocks, *(["user_conf"] if layer.user_conf else [])]
@@ -143,7 +143,7 @@ def _reads(registry: Registry[Any], name: str) -> list[str]:
 
 
 def _block_key(cls: Any) -> list[str]:
-    return [cls.block.block_key] if cls.block else []
+    return [cls.options_class.block_key] if cls.options_class else []
 
 
 def _unread_algorithm_block(job: JobConf, registries: Mapping[str, Registry[Any]]) -> Iterator[Problem]:

@@ -217,7 +217,7 @@ def _with_rows(layers: Sequence[LayerConf]) -> list[LayerConf]:
 
 def _with_state(layer: LayerConf) -> LayerConf:
     """Return a layer; a recurrent layer is changed to keep its state from batch to batch."""
-    kind = LAYERS.find(layer.type).block
+    kind = LAYERS.find(layer.type).options_class
     block = layer.given_block(kind) if kind else None
     if block is None or "carry_state" not in type(block).model_fields:
         return layer

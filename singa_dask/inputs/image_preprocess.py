@@ -47,7 +47,7 @@ class ImagePreprocess(Layer):
     SINGA crops the top left corner in tests, never mirrors images that it does not crop, and needs H = W.
     """
 
-    block = RGBImageConf
+    options_class = RGBImageConf
     traits = Traits(consumes=(("raw", "labels", "ids"),))
 
     def setup(self) -> None:

@@ -70,7 +70,7 @@ class RNNDummy(Feedback, Counting, InputLayer):
     previous batch.
     """
 
-    block = RNNDummyConf
+    options_class = RNNDummyConf
     _last: Feature | None = None
     _fed: Array | None = None
 
@@ -123,7 +123,7 @@ class Sampling(Counting):
     with the highest value, as in `ArgSort`.
     """
 
-    block = SamplingConf
+    options_class = SamplingConf
     traits = Traits(role="output")
 
     def setup(self) -> None:

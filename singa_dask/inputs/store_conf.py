@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from singa_dask import fs
 from singa_dask.conf.base import Conf
-from singa_dask.conf.blocks import read_options
 from singa_dask.conf.kinds import Count, Field, Many, Positive, RegisteredName, Size
 from singa_dask.conf.mistakes import MISPLACED_KEY, PLAIN, Finding, Mistake
+from singa_dask.conf.options import read_options
 from singa_dask.data.split import SplitConf
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.images.image_decoding import ImageOptions
@@ -133,9 +133,9 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
             data = {**{key: value for key, value in data.items() if key not in moved}, "user_conf": inner}
         if store is not None and store.is_named(key for key in NAMING if data.get(key)):
             store = STORES.find("table")
-        if store is not None and store.block is not None and inner:
+        if store is not None and store.options_class is not None and inner:
             try:
-                read_options(store.block, inner)
+                read_options(store.options_class, inner)
             except ConfigError as error:
                 mistakes += [Mistake(PLAIN, ("user_conf", *each.path), each.message) for each in error.problems]
         return data, mistakes

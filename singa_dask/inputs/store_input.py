@@ -44,7 +44,7 @@ class StoreInput(StoreReader):
     class names of the training data.
     """
 
-    block: ClassVar[type[Conf] | None] = StoreConf
+    options_class: ClassVar[type[Conf] | None] = StoreConf
     source_class: ClassVar[type[RecordSource]] = RecordSource
 
     def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:

@@ -80,7 +80,7 @@ class TargetInput(_BesideInput):
     """
 
     field = "target"
-    block = TargetConf
+    options_class = TargetConf
     traits = StoreInput.traits.replace(reads_beside="targets")
 
     def shape_of(self, conf: StoreConf) -> list[int]:
@@ -121,7 +121,7 @@ class LabelInput(_BesideInput):
     """
 
     field = "label"
-    block = LabelConf
+    options_class = LabelConf
     traits = StoreInput.traits.replace(reads_beside="labels")
 
     def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:

@@ -64,7 +64,7 @@ class CharRNN(InputLayer):
     (SINGA 0.3 reads past the end of the text there.)
     """
 
-    block = CharRNNConf
+    options_class = CharRNNConf
     _text: Array | None = None
     _cursor: Mapping[str, Any] | None = None
     _offset = _n_ahead = 0
@@ -199,7 +199,7 @@ class CharRNNOutput(Layer):
     ``char_rnn_conf`` names the file with the vocabulary.
     """
 
-    block = CharRNNConf
+    options_class = CharRNNConf
     traits = Traits(role="output")
     file: TextIO | None = None
     _n_written = 0

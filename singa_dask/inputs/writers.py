@@ -25,7 +25,7 @@ from singa_dask.layers.traits import Traits
 class Writer(Layer):
     """Base of layers that write files, one file per worker."""
 
-    block = StoreConf
+    options_class = StoreConf
     traits = Traits(role="output")
 
     def setup(self) -> None:

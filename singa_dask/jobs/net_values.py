@@ -56,16 +56,16 @@ def layer(
         values["name"] = name
     if srclayers is not None:
         values["srclayers"] = _listed(srclayers)
-    block = cls.block if cls else None
-    fields = set(block.model_fields) - set(LayerConf.model_fields) if block else set()
+    options = cls.options_class if cls else None
+    fields = set(options.model_fields) - set(LayerConf.model_fields) if options else set()
     own = {key: keys.pop(key) for key in list(keys) if key in fields}
     own = {key: name_of(value) if callable(value) else value for key, value in own.items()}
-    if block and block.rest:
-        names = [key for key in keys if key not in LayerConf.model_fields and key != block.block_key]
+    if options and options.rest:
+        names = [key for key in keys if key not in LayerConf.model_fields and key != options.block_key]
         if rest := {key: keys.pop(key) for key in names}:
-            own[block.rest] = _joined(rest, own.get(block.rest, {}), block.rest)
-    if block and own:
-        values[block.block_key] = _joined(own, keys.pop(block.block_key, {}), block.block_key)
+            own[options.rest] = _joined(rest, own.get(options.rest, {}), options.rest)
+    if options and own:
+        values[options.block_key] = _joined(own, keys.pop(options.block_key, {}), options.block_key)
     return {**values, **keys}
 
 

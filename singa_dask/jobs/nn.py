@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from singa_dask.api import REGISTRIES
-from singa_dask.conf.blocks import required_keys
 from singa_dask.conf.foreign_names import suggest_part
+from singa_dask.conf.options import required_keys
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.net_values import layer
 from singa_dask.layers import Layer
@@ -35,7 +35,7 @@ def __dir__() -> list[str]:
 
 
 def _constructor(type: str, cls: type[Layer]) -> Callable[..., dict[str, Any]]:
-    required = required_keys(cls.block) if cls.block else []
+    required = required_keys(cls.options_class) if cls.options_class else []
 
     def construct(*values: Any, **keys: Any) -> dict[str, Any]:
         if len(values) > len(required):

@@ -70,7 +70,7 @@ class Activation(Layer):
     that follows a BatchNorm, a Convolution or an Add is computed by the kernel of that layer.
     """
 
-    block: ClassVar[type[Conf] | None] = ActivationConf
+    options_class: ClassVar[type[Conf] | None] = ActivationConf
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
     function: ClassVar[str] = ""
     """Name of the function. If empty, the block sets the function."""
@@ -106,7 +106,7 @@ class ReLU(Activation):
     SINGA ignores the slope.
     """
 
-    block = ReLUConf
+    options_class = ReLUConf
     speed = Activation.speed
 
     def find_kernels(self) -> Kernels:
@@ -117,7 +117,7 @@ class ReLU(Activation):
 class Sigmoid(Activation):
     """y = 1 / (1 + exp(-x))."""
 
-    block = None
+    options_class = None
     function = "sigmoid"
 
 
@@ -125,7 +125,7 @@ class Sigmoid(Activation):
 class Tanh(Activation):
     """y = tanh(x)."""
 
-    block = None
+    options_class = None
     function = "tanh"
 
 
@@ -133,7 +133,7 @@ class Tanh(Activation):
 class STanh(Activation):
     """y = 1.7159047 tanh(0.66666667 x)."""
 
-    block = None
+    options_class = None
     function = "stanh"
 
 
@@ -203,7 +203,7 @@ class GELU(OfSource):
     With ``approximate: tanh`` y = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
     """
 
-    block = GELUConf
+    options_class = GELUConf
     speed = OfSource.speed
 
     def find_kernels(self) -> Kernels:
@@ -221,4 +221,4 @@ class LeakyReLUConf(ReLUConf):
 class LeakyReLU(ReLU):
     """y = x where x is positive, else y = ``negative_slope`` x, elementwise. After Maas et al. (2013)."""
 
-    block = LeakyReLUConf
+    options_class = LeakyReLUConf

@@ -72,7 +72,7 @@ class MultiHeadAttention(Layer):
     text one time step at a time.
     """
 
-    block = MultiHeadAttentionConf
+    options_class = MultiHeadAttentionConf
     traits = Traits(
         n_sources=(1, 3),
         params=("qkv_weight", "output_weight", "qkv_bias", "output_bias"),

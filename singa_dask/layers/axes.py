@@ -28,7 +28,7 @@ class Reshape(Layer):
     The values keep their order. Values of images are in the order C, H, W.
     """
 
-    block = ReshapeConf
+    options_class = ReshapeConf
     speed = Speed(time_foldable=True, capturable=True, reads_gradients=True)
 
     def setup(self) -> None:
@@ -83,7 +83,7 @@ class TransposeConf(Conf):
 class Transpose(Moved):
     """Exchange the two ``axes`` of x."""
 
-    block = TransposeConf
+    options_class = TransposeConf
     speed = Moved.speed
 
     def setup(self) -> None:
@@ -113,7 +113,7 @@ class Stack(Moved):
     Set ``unroll_len: 1`` for this layer.
     """
 
-    block = StackConf
+    options_class = StackConf
     traits = Moved.traits.replace(steps="all")
     speed = Moved.speed
 

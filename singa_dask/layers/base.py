@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from singa_dask.conf import InitConf, LayerConf, ParamConf, Phase
-from singa_dask.conf.parts import HasBlock
+from singa_dask.conf.parts import Part
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.buffer import Buffer, When
 from singa_dask.layers.context import Context
@@ -34,7 +34,7 @@ SINGA_NAMES = {"compute_feature": "forward", "compute_gradient": "backward"}
 LAYERS: Registry[Layer] = Registry("layer type")
 
 
-class Layer(HasBlock):
+class Layer(Part):
     """One layer of a net.
 
     Attributes

@@ -52,7 +52,7 @@ class SplitConf(Conf):
 class Split(Forwarding):
     """Pass the data of the source to ``num_splits`` layers, and sum the gradients of these layers."""
 
-    block = SplitConf
+    options_class = SplitConf
     outputs_key = "num_splits"
     forwards = Forwarding.forwards | {"one_hot_index"}
     speed = Speed(time_foldable=True, capturable=True, reads_gradients=True, fuses=("relu_grad",))
@@ -116,7 +116,7 @@ class Slice(Forwarding):
     is divided. Pieces of the batch are views, not copies.
     """
 
-    block = SliceConf
+    options_class = SliceConf
     outputs_key = "num_slices"
 
     def setup(self) -> None:
@@ -195,7 +195,7 @@ class Concate(Forwarding):
     time step are joined.
     """
 
-    block = ConcateConf
+    options_class = ConcateConf
     traits = Forwarding.traits.replace(n_sources=(1, None))
     speed = Speed(time_foldable=True, capturable=True)
 

@@ -39,7 +39,7 @@ class Convolution(Windowed):
     axis, under all of its names.
     """
 
-    block = ConvolutionConf
+    options_class = ConvolutionConf
     traits = Windowed.traits.replace(params=("weight", "bias"))
     # backward writes to the output's gradient only with a fused ReLU, and then no other feature shares the array
     speed = Windowed.speed.replace(
@@ -121,7 +121,7 @@ class ConvTranspose(Windowed):
     The layer follows Zeiler et al. (2010). With ``kernel: 2`` and ``stride: 2``, it doubles height and width.
     """
 
-    block = ConvTransposeConf
+    options_class = ConvTransposeConf
     traits = Traits(params=("weight", "bias"))
     speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True)
 

@@ -53,7 +53,7 @@ class ContrastiveLoss(DistanceLoss):
     """
 
     speed = DistanceLoss.speed
-    block = ContrastiveLossConf
+    options_class = ContrastiveLossConf
 
     def setup(self) -> None:
         self.check_sizes(". Expected sources of the same size.")
@@ -97,7 +97,7 @@ class TripletLoss(DistanceLoss):
     """
 
     speed = DistanceLoss.speed
-    block = TripletLossConf
+    options_class = TripletLossConf
 
     def setup(self) -> None:
         self.check_sizes(". Expected sources of the same size.", 3)

@@ -29,7 +29,7 @@ class Dummy(Layer):
     Otherwise it copies data and gradients. ``dummy_conf.shape`` is the shape of the whole group's batch.
     """
 
-    block = DummyConf
+    options_class = DummyConf
     traits = Traits(n_sources=(0, 1))
 
     def setup(self) -> None:

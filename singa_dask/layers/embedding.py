@@ -52,7 +52,7 @@ class OneHot(Numbers):
     themselves, only the indices are computed.
     """
 
-    block = OneHotConf
+    options_class = OneHotConf
     speed = Numbers.speed
 
     def setup(self) -> None:
@@ -83,7 +83,7 @@ class Embedding(Numbers):
     gradients.)
     """
 
-    block = EmbeddingConf
+    options_class = EmbeddingConf
     traits = Numbers.traits.replace(params=("table",))
     speed = Numbers.speed.replace(accumulates=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ALL)
     reads_columns = True
@@ -166,7 +166,7 @@ class PositionalEmbedding(Layer):
     These are the learned positional embeddings of Vaswani et al. (2017), which GPT uses.
     """
 
-    block = PositionalEmbeddingConf
+    options_class = PositionalEmbeddingConf
     traits = Traits(params=("table",))
     speed = Speed(
         time_foldable=True,

@@ -152,7 +152,7 @@ class HuberLoss(EuclideanLoss):
     Sources, output and weights are the same as in EuclideanLoss.
     """
 
-    block = HuberLossConf
+    options_class = HuberLossConf
     speed = EuclideanLoss.speed.replace(capturable=False)
 
     def setup(self) -> None:

@@ -62,7 +62,7 @@ class InnerProduct(Layer):
     ``bias_term: false``, which SINGA ignores, there is no b.
     """
 
-    block = InnerProductConf
+    options_class = InnerProductConf
     traits = Traits(params=("weight", "bias"))
     speed = Speed(
         time_foldable=True,
@@ -114,7 +114,7 @@ class Softmax(Layer):
     SINGA's Softmax has no gradient on a CPU, and ignores ``num_softmax_per_instance``.
     """
 
-    block = SoftmaxConf
+    options_class = SoftmaxConf
     traits = Traits(predicts="classes")
     speed = Speed(time_foldable=True, capturable=True)
 
@@ -161,7 +161,7 @@ class Dropout(Layer):
     a record is therefore the same for any number of workers.
     """
 
-    block = DropoutConf
+    options_class = DropoutConf
     speed = Speed(time_foldable=True, capturable=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:

@@ -56,7 +56,7 @@ class LRN(Layer):
     S^(beta + 1) over the same channels.
     """
 
-    block = LRNConf
+    options_class = LRNConf
     speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
@@ -107,7 +107,7 @@ class BatchNorm(Layer):
     statistics of the last batch, and its updater changes these statistics.
     """
 
-    block = BMConf
+    options_class = BMConf
     traits = Traits(params=("scale", "shift", "mean", "variance"))
     speed = Speed(capturable=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ONE, fuses=("relu",))
 
@@ -179,7 +179,7 @@ class GroupNorm(Layer):
     LayerNorm, with means over each group.
     """
 
-    block = GroupNormConf
+    options_class = GroupNormConf
     traits = Traits(params=("scale", "shift"))
     speed = Speed(time_foldable=True, capturable=True, accumulates=True)
 
@@ -228,7 +228,7 @@ class RMSNorm(Layer):
     The layer follows Zhang and Sennrich (2019), "Root mean square layer normalization".
     """
 
-    block = RMSNormConf
+    options_class = RMSNormConf
     traits = Traits(params=("scale",))
     speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True)
 
@@ -287,7 +287,7 @@ class LayerNorm(Layer):
     n).mean(1)) / s`` for x, where s and the means are columns.
     """
 
-    block = LayerNormConf
+    options_class = LayerNormConf
     traits = Traits(params=("scale", "shift"))
     speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True, fuses=("add_grad",))
 

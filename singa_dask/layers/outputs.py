@@ -24,7 +24,7 @@ class ArgSort(Layer):
     If scores are equal, the higher column comes first.
     """
 
-    block = ArgSortConf
+    options_class = ArgSortConf
     traits = Traits(role="output")
     speed = Speed(time_foldable=True, capturable=True)
 

@@ -47,7 +47,7 @@ class Pooling(Windowed):
     kCPooling confuses the axes.
     """
 
-    block = PoolingConf
+    options_class = PoolingConf
     speed = Windowed.speed.replace(capturable=True, fuses=("relu_grad",))
 
     def setup(self) -> None:
@@ -116,7 +116,7 @@ class GlobalPooling(Layer):
     (2014).
     """
 
-    block = GlobalPoolingConf
+    options_class = GlobalPoolingConf
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
@@ -170,7 +170,7 @@ class AdaptivePooling(Layer):
     does not divide H, some neighbouring windows have a row in common.
     """
 
-    block = AdaptivePoolingConf
+    options_class = AdaptivePoolingConf
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:

@@ -67,7 +67,7 @@ class Units(Feature):
 class _RBMLayer(Layer):
     """Base of the two layers."""
 
-    block = RBMConf
+    options_class = RBMConf
     traits = Traits(params=("weight", "bias"), role="unsupervised")
 
     def add_units(self, n_rows: int, n_units: int, n_visible: int, *, requires_grad: bool = True) -> None:

@@ -79,7 +79,7 @@ class Recurrent(Layer):
 
     traits = Traits(n_sources=(1, 3), consumes=("one_hot_index",), takes_mask=True, steps="recurrent")
     speed = Speed(time_foldable=True, capturable=True, accumulates=True, feature_parallel=Connection.ONE_TO_ALL)
-    block: ClassVar[type[RecurrentConf]]
+    options_class: ClassVar[type[RecurrentConf]]
     gates: ClassVar[tuple[str, ...]]
     input_order: ClassVar[tuple[int, ...]]
     state_order: ClassVar[tuple[int, ...]]
@@ -165,7 +165,7 @@ class Recurrent(Layer):
             check_all_steps(self)
         if self.reverse and self.carries:
             message = "with reverse: true, no batch continues the previous one. Set carry_state: false."
-            raise ConfigError(Problem((self.block.block_key, "carry_state"), message))
+            raise ConfigError(Problem((self.options_class.block_key, "carry_state"), message))
         if self.first_state is None:
             return
         wanted, place = (self.n_rows, self.own.total), self.sources.index(self.first_state)
@@ -375,7 +375,7 @@ class RNNConf(RecurrentConf):
 class RNN(Recurrent):
     """h' = f(x W^T + h U^T + b); f is ``rnn_conf.activation``: TANH, RELU or SIGMOID."""
 
-    block = RNNConf
+    options_class = RNNConf
     gates = ("",)
     traits = Recurrent.traits.replace(params=("W", "U", "b"))
     speed = Recurrent.speed
@@ -411,7 +411,7 @@ class GRU(Recurrent):
     omits the term from z h; the gradient of this layer includes it.
     """
 
-    block = GRUConf
+    options_class = GRUConf
     gates = ("z", "r", "c")
     traits = Recurrent.traits.replace(params=gate_names(gates))
     speed = Recurrent.speed
@@ -439,7 +439,7 @@ class LSTM(Recurrent):
     the first cell is zeros.
     """
 
-    block = LSTMConf
+    options_class = LSTMConf
     gates = ("i", "f", "g", "o")
     traits = Recurrent.traits.replace(params=gate_names(gates))
     speed = Recurrent.speed

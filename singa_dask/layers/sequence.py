@@ -38,7 +38,7 @@ class PaddingMask(Numbers):
     GRU, LSTM and RNN ignore padding if they read the mask as an additional source.
     """
 
-    block = PaddingMaskConf
+    options_class = PaddingMaskConf
     speed = Numbers.speed
 
     def setup(self) -> None:
@@ -85,7 +85,7 @@ class TimePooling(Layer):
     sequence of padding only is zeros. If several values are the largest, the first one gets the gradient.
     """
 
-    block = TimePoolingConf
+    options_class = TimePoolingConf
     traits = Traits(n_sources=(1, 2), steps="all", takes_mask=True)
     speed = Speed(time_foldable=True, capturable=True, reads_gradients=True)
 

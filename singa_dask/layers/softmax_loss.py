@@ -234,7 +234,7 @@ class SoftmaxLoss(WeightedLoss):
     With ``focal_gamma`` g the loss of a row is -(1 - p[label])^g log p[label], after Lin et al. (2017).
     """
 
-    block: ClassVar[type[SoftmaxLossConf]] = SoftmaxLossConf
+    options_class: ClassVar[type[SoftmaxLossConf]] = SoftmaxLossConf
     traits = WeightedLoss.traits.replace(
         consumes=("data", "labels"), metrics=("loss", "accuracy"), predicts="classes", mixes_labels=True
     )
@@ -339,7 +339,7 @@ class PixelSoftmaxLoss(SoftmaxLoss):
     The output is p (N, H W, C). The keys are the same as in SoftmaxLoss, but they apply to pixels instead of rows.
     """
 
-    block = PixelSoftmaxLossConf
+    options_class = PixelSoftmaxLossConf
     traits = SoftmaxLoss.traits.replace(n_sources=(2, 2), consumes=("data", "data"), predicts="")
     speed = SoftmaxLoss.speed.replace(reads_on_host=True)
 

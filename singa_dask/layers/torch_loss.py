@@ -52,7 +52,7 @@ class TorchLoss(Layer):
         PyTorch is not installed, the loss does not exist, or it does not return a single number.
     """
 
-    block = TorchLossConf
+    options_class = TorchLossConf
     traits = Traits(n_sources=(2, None), role="loss", metrics=("loss",), predicts="values")
 
     def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:

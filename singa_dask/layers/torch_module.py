@@ -69,7 +69,7 @@ class TorchModule(Layer):
         PyTorch is not installed, the module does not exist, or it cannot compute the records of the sources.
     """
 
-    block = TorchModuleConf
+    options_class = TorchModuleConf
     outputs_key = "num_outputs"
     traits = Traits(n_sources=(1, None))
 

@@ -35,7 +35,7 @@ class Upsample(Layer):
     factor - 1/2, interpolated linearly between the two nearest pixels, on both axes.
     """
 
-    block = UpsampleConf
+    options_class = UpsampleConf
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:

@@ -67,8 +67,8 @@ def check_types(nodes: Sequence[Node]) -> list[Node]:
             message = f"{node.conf.type} is inserted for edges to another worker. Set location of the readers instead."
             problems.append(node.problem(message, ("type",)))
         try:
-            block, key = node.cls.block, outputs_key(node)
-            n_outputs = (getattr(node.conf.block(block), key[1]) or 0) if key and block else 0
+            options, key = node.cls.options_class, outputs_key(node)
+            n_outputs = (getattr(node.conf.block(options), key[1]) or 0) if key and options else 0
             known.append(replace(node, n_outputs=n_outputs))
         except ConfigError as error:
             problems.append(node.problem(str(error), ("type",)))
@@ -82,8 +82,8 @@ def outputs_key(node: Node) -> tuple[str, ...]:
 
     The result is empty if all readers of the layer share one output.
     """
-    if node.cls.outputs_key and node.cls.block:
-        return node.cls.block.block_key, node.cls.outputs_key
+    if node.cls.outputs_key and node.cls.options_class:
+        return node.cls.options_class.block_key, node.cls.outputs_key
     return ()
 
 

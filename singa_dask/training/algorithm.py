@@ -14,7 +14,7 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.conf.job import AlgConf
-from singa_dask.conf.parts import HasBlock
+from singa_dask.conf.parts import Part
 from singa_dask.errors import NumericError
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
@@ -35,7 +35,7 @@ def do_nothing(*_: object) -> None:
     """Do nothing: the default ``collect`` and ``update``."""
 
 
-class Algorithm(HasBlock):
+class Algorithm(Part):
     """Runs a net for one batch at a time.
 
     Parameters

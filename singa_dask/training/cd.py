@@ -32,7 +32,7 @@ class CD(Algorithm):
     Dropout below an RBM has no effect.
     """
 
-    block = CDConf
+    options_class = CDConf
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -13,7 +13,7 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.conf import InitConf, JobConf, ParamConf
-from singa_dask.conf.parts import HasBlock
+from singa_dask.conf.parts import Part
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import philox
@@ -22,7 +22,7 @@ from singa_dask.registry import Registry
 INITIALISERS: Registry[Initialiser] = Registry("initialiser")
 
 
-class Initialiser(HasBlock):
+class Initialiser(Part):
     """Draws the initial values of one param.
 
     Parameters

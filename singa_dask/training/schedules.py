@@ -15,7 +15,7 @@ from typing import ClassVar
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Count, Field, Many, NonNegative, Positive, Size
 from singa_dask.conf.mistakes import Finding
-from singa_dask.conf.parts import HasBlock
+from singa_dask.conf.parts import Part
 from singa_dask.conf.updater import LRGenConf
 from singa_dask.errors import ConfigError
 from singa_dask.registry import Registry
@@ -23,7 +23,7 @@ from singa_dask.registry import Registry
 SCHEDULES: Registry[Schedule] = Registry("learning-rate schedule")
 
 
-class Schedule(HasBlock):
+class Schedule(Part):
     """A learning rate that depends only on the step.
 
     Parameters
@@ -43,7 +43,7 @@ class Schedule(HasBlock):
 
     def __init__(self, conf: LRGenConf) -> None:
         # read the block once here, and not in each step
-        self.conf = conf if self.block is None else conf.with_block(conf.block(self.block))
+        self.conf = conf if self.options_class is None else conf.with_block(conf.block(self.options_class))
         self.base = conf.base_lr
 
     def __call__(self, step: int) -> float:
@@ -53,9 +53,9 @@ class Schedule(HasBlock):
     @classmethod
     def lasting(cls, conf: LRGenConf, n_steps: int) -> LRGenConf:
         """Return ``conf`` with a schedule that ends after ``n_steps``, unless the job sets another end."""
-        if cls.block is None or not issubclass(cls.block, FallingConf):
+        if cls.options_class is None or not issubclass(cls.options_class, FallingConf):
             return conf
-        block = conf.block(cls.block)
+        block = conf.block(cls.options_class)
         if block.change_freq is not None:
             return conf
         return conf.with_block(block.model_copy(update={"change_freq": max(n_steps, 2)}))
@@ -96,7 +96,7 @@ class StepConf(Conf):
 class StepSchedule(Schedule):
     """The rate is b gamma^floor(t / f)."""
 
-    block = StepConf
+    options_class = StepConf
 
     def __call__(self, step: int) -> float:
         return float(self.base * self.options.gamma ** (step // self.options.change_freq))
@@ -133,7 +133,7 @@ class LinearSchedule(Schedule):
     With ``clamp: false`` the rate keeps falling after step f.
     """
 
-    block = LinearConf
+    options_class = LinearConf
 
     def __call__(self, step: int) -> float:
         part = step / self.options.n_steps
@@ -153,7 +153,7 @@ class ExponentialConf(Conf):
 class Exponential(Schedule):
     """The rate is b / 2^(t / f)."""
 
-    block = ExponentialConf
+    options_class = ExponentialConf
 
     def __call__(self, step: int) -> float:
         return float(self.base * 2 ** -(step / self.options.change_freq))
@@ -181,7 +181,7 @@ class InverseTConf(Conf):
 class Inverse(Schedule):
     """The rate is b (1 + gamma t)^-pow."""
 
-    block = InverseConf
+    options_class = InverseConf
 
     def __call__(self, step: int) -> float:
         return float(self.base * (1 + self.options.gamma * step) ** -self.options.pow)
@@ -191,7 +191,7 @@ class Inverse(Schedule):
 class InverseT(Schedule):
     """The rate is b / (1 + t / final_lr)."""
 
-    block = InverseTConf
+    options_class = InverseTConf
 
     def __call__(self, step: int) -> float:
         return self.base / (1 + step / self.options.final_lr)
@@ -222,7 +222,7 @@ class FixedStep(Schedule):
     Before ``step[0]`` it is ``step_lr[0]``. ``base_lr`` is not used.
     """
 
-    block = FixedStepConf
+    options_class = FixedStepConf
     reads = ()
 
     def __call__(self, step: int) -> float:
@@ -250,7 +250,7 @@ class Cosine(Schedule):
     at step f and lasts m f steps, then restarts and lasts m^2 f steps, and so on.
     """
 
-    block = CosineConf
+    options_class = CosineConf
 
     def __call__(self, step: int) -> float:
         options = self.options
@@ -289,7 +289,7 @@ class OneCycle(Schedule):
     later it does not change. This is the policy of Smith and Topin (2018), Super-convergence, with a constant momentum.
     """
 
-    block = OneCycleConf
+    options_class = OneCycleConf
 
     def __call__(self, step: int) -> float:
         options = self.options
@@ -317,7 +317,7 @@ class WarmUp(Schedule):
     minibatch SGD. Both schedules count steps from 0, so the warm-up does not delay the other schedule.
     """
 
-    block = WarmUpConf
+    options_class = WarmUpConf
     reads = ()
 
     def __init__(self, conf: LRGenConf) -> None:

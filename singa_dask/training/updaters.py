@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from singa_dask.conf import Conf, UpdaterConf
-from singa_dask.conf.parts import HasBlock
+from singa_dask.conf.parts import Part
 from singa_dask.conf.updater import DecayRate
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import Array, Arrays, Each, Ops, Preparation
@@ -35,7 +35,7 @@ class _State(dict[str, Array]):
         raise TypeError(f"there is no state {name!r}. Name it in state_names.")
 
 
-class Updater(HasBlock):
+class Updater(Part):
     """Base class of update rules. One object updates all params, and is used by one thread.
 
     The object has no state. The owner of a slice stores the state of the slice.
@@ -65,7 +65,7 @@ class Updater(HasBlock):
 
     def __init__(self, conf: UpdaterConf) -> None:
         # read the block once here, and not in each update
-        self.conf = conf if self.block is None else conf.with_block(conf.block(self.block))
+        self.conf = conf if self.options_class is None else conf.with_block(conf.block(self.options_class))
         self.ops: Ops = NumpyOps()
         self.schedule = SCHEDULES.find(conf.learning_rate.type)(conf.learning_rate)
 
@@ -233,7 +233,7 @@ class SGD(KernelUpdater):
     With ``velocity: gradients``, v = mu v + g, w -= lr v, as in PyTorch.
     """
 
-    block = SGDConf
+    options_class = SGDConf
     reads = ("momentum",)
 
     def __init__(self, conf: UpdaterConf) -> None:
@@ -282,7 +282,7 @@ class RMSPropConf(Conf):
 class RMSProp(KernelUpdater):
     """h = rho h + (1 - rho) g^2, w -= lr g / sqrt(h + delta)."""
 
-    block = RMSPropConf
+    options_class = RMSPropConf
     reads = ("delta",)
     state_names = ("square",)
     formula = UpdateRule(
@@ -308,7 +308,7 @@ class AdaDelta(KernelUpdater):
     Here rest is 1 - rho.
     """
 
-    block = AdaDeltaConf
+    options_class = AdaDeltaConf
     reads = ("delta",)
     state_names = ("square", "step_square")
     formula = UpdateRule(
@@ -357,7 +357,7 @@ class Adam(KernelUpdater):
     update is SINGA's w -= lr m / sqrt(v + delta).
     """
 
-    block = AdamConf
+    options_class = AdamConf
     reads = ("delta",)
     state_names = ("mean", "square")
 
@@ -391,7 +391,7 @@ class AdamMax(KernelUpdater):
     SINGA's u = max(b2 u, |g|) + delta, w -= lr m / u.
     """
 
-    block = AdamMaxConf
+    options_class = AdamMaxConf
     reads = ("delta",)
     state_names = ("mean", "largest")
     formula = UpdateRule(
@@ -430,7 +430,7 @@ class Lion(Updater):
     weight_decay before the update. The paper uses a learning rate 3 to 10 times smaller than for Adam.
     """
 
-    block = LionConf
+    options_class = LionConf
     decoupled_decay = True
     state_names = ("mean",)
 

@@ -24,7 +24,7 @@ class GateConf(Conf):
 class Gate(Layer):
     \"\"\"y = x where x >= threshold, else 0.\"\"\"
 
-    block = GateConf
+    options_class = GateConf
 """
 
 

@@ -42,7 +42,7 @@ class BumpConf(Conf):
 
 @register
 class Bump(Schedule):
-    block = BumpConf
+    options_class = BumpConf
 
     def __call__(self, step):
         return self.base * (self.options.height if step < self.options.width else 1)

@@ -36,15 +36,15 @@ class OddConf(conf.Conf):
 class Schedule:
     """The base of all."""
 
-    block: ClassVar[type[conf.Conf] | None] = None
+    options_class: ClassVar[type[conf.Conf] | None] = None
 
 
 @pytest.fixture
 def registries() -> dict[str, Registry[Any]]:
     registry = Registry[Schedule]("schedule")
     registry.register("Fixed")(Schedule)
-    registry.register("Bump", "Hump")(type("Bump", (Schedule,), {"block": BumpConf}))
-    registry.register("Odd")(type("Odd", (Schedule,), {"block": OddConf}))
+    registry.register("Bump", "Hump")(type("Bump", (Schedule,), {"options_class": BumpConf}))
+    registry.register("Odd")(type("Odd", (Schedule,), {"options_class": OddConf}))
     return {"schedule": registry}
 
 
@@ -133,7 +133,7 @@ def test_a_block_of_python(registries: Any) -> None:
 
 def test_the_block_of_the_type_goes_before_others_of_its_name(registries: Any) -> None:
     own = type("BumpConf", (conf.Conf,), {"__annotations__": {"depth": int}, "depth": 1})
-    registries["schedule"].register("Dent")(type("Dent", (Schedule,), {"block": own}))
+    registries["schedule"].register("Dent")(type("Dent", (Schedule,), {"options_class": own}))
     assert rate(registries, type="Dent", bump_conf={"depth": 2}).blocks["bump_conf"].depth == 2
     assert rate(registries, type="Bump", bump_conf={"width": 2}).block(BumpConf).width == 2
 

@@ -75,7 +75,7 @@ def kind_options(kind: str) -> list[str]:
 class _FilesInMemory(Store):
     """A store with the records of several files in memory. ``read`` reads the files."""
 
-    block: ClassVar[type[StoreOptions]] = StoreOptions
+    options_class: ClassVar[type[StoreOptions]] = StoreOptions
     read: ClassVar[Callable[..., Arrays]]
 
     def __init__(self, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> None:
@@ -127,14 +127,14 @@ class WordOptions(VocabularyOptions):
 class TextWindows(_FilesInMemory):
     """Windows of characters; see `vocabulary.read_text`."""
 
-    block = WindowOptions
+    options_class = WindowOptions
     read = staticmethod(read_text)
 
 
 class Words(_FilesInMemory):
     """Words; see `vocabulary.read_words`."""
 
-    block = WordOptions
+    options_class = WordOptions
     read = staticmethod(read_words)
 
 

@@ -95,7 +95,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
         return STORES.find("shards")(url, storage_options, backend=backend, files=files, **options)
     if "truncated" not in store_class.option_names():
         options.pop("truncated", None)
-    if not store_class.block:  # a store without ``block`` takes its options as arguments of its class
+    if not store_class.options_class:  # a store without ``options_class`` takes its options as arguments of its class
         try:
             inspect.signature(store_class).bind(url, storage_options, **options)
         except TypeError as error:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from singa_dask import fs
 from singa_dask.conf.base import Conf
-from singa_dask.conf.blocks import read_options
+from singa_dask.conf.options import HasOptions, read_options
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.tables.facts import TableFacts
 from singa_dask.data.tables.fill_counts import FillCounts
@@ -64,7 +64,7 @@ class LabelOptions(StoreOptions):
     in upper or lower case."""
 
 
-class Store(ABC):
+class Store(HasOptions, ABC):
     """Records at a URL, read as blocks of arrays; the base class of all formats.
 
     A subclass sets ``blocks`` and ``schema`` in its ``__init__``, which begins with ``super().__init__(...)``, and
@@ -134,7 +134,6 @@ class Store(ABC):
         The file is missing or not of this format, or the format lacks one of the options.
     """
 
-    block: ClassVar[type[Conf] | None] = None
     suffixes: ClassVar[tuple[str, ...]] = ()
     magic: ClassVar[bytes] = b""
     """First bytes of each file of this format; empty if they vary."""
@@ -184,14 +183,14 @@ class Store(ABC):
 
         Raises a `DataError` if an option is unknown, or its value is not allowed.
         """
-        if cls.block is None:
+        if cls.options_class is None:
             return dict(options)
         unknown = sorted(options.keys() - cls.option_names())
         if unknown:
             hint = suggest(unknown[0], cls.option_names()) if cls.option_names() else "It takes none."
             raise DataError(f"{url}: stores of format {cls.backend_name()} take no option {unknown[0]!r}. {hint}")
         try:
-            return read_options(cls.block, options)
+            return read_options(cls.options_class, options)
         except ConfigError as error:
             raise DataError(f"{url}: {error}") from None
 
@@ -203,7 +202,7 @@ class Store(ABC):
     @classmethod
     def option_names(cls) -> list[str]:
         """Return the names of the options that the format declares."""
-        return list(cls.block.model_fields) if cls.block else []
+        return list(cls.options_class.model_fields) if cls.options_class else []
 
     @classmethod
     def is_named(cls, columns: Iterable[str]) -> bool:
@@ -303,7 +302,7 @@ class Store(ABC):
         """
         return None
 
-    def check_whole(self) -> None:  # noqa: B027
+    def check_whole(self) -> None:
         """Verify the checksums inside the file that are not verified when blocks are read.
 
         Raises a `DataError` if a checksum differs.
@@ -411,7 +410,7 @@ class Store(ABC):
         """
         return {}
 
-    def limit_runs(self, n: int) -> None:  # noqa: B027 - only stores that have runs
+    def limit_runs(self, n: int) -> None:
         """Keep at most ``n`` partly read `runs` in memory."""
 
     @property

@@ -47,7 +47,9 @@ def is_sequential(layer: Layer) -> bool:
     """Return whether a layer must see all batches in order, because it keeps state or writes a file."""
     if layer.traits.role == "input":
         return not isinstance(layer, StoreInput)
-    keeps = layer.block is not None and getattr(layer.conf.given_block(layer.block), "carry_state", False)
+    keeps = layer.options_class is not None and getattr(
+        layer.conf.given_block(layer.options_class), "carry_state", False
+    )
     return keeps or (layer.traits.role == "output" and not isinstance(layer, ArgSort))
 
 

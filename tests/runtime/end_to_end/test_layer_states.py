@@ -56,8 +56,8 @@ CLUSTERS = {"single": SINGLE, "allreduce": ALLREDUCE, "sandblaster": SANDBLASTER
 
 
 def test_every_layer_that_can_carry_its_state_in_training_is_here() -> None:
-    blocks = {name: LAYERS.find(name).block for name in LAYERS.names()}
-    carrying = {name for name, block in blocks.items() if block and "carry_state" in block.model_fields}
+    options = {name: LAYERS.find(name).options_class for name in LAYERS.names()}
+    carrying = {name for name, each in options.items() if each and "carry_state" in each.model_fields}
     # of these, only nets that are not trained carry states
     assert carrying - {"MultiHeadAttention", "PositionalEmbedding"} == set(GATES)
 

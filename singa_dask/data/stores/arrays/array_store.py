@@ -56,7 +56,7 @@ class ArrayStore(RangeStore):
     ``class_names``, ``classes`` or ``names`` of the labels or of the file, or from an array with one of these names.
     """
 
-    block = ArrayOptions
+    options_class = ArrayOptions
     block_options = ("features", "label")
     reads_labels_alone = True
 

@@ -44,7 +44,7 @@ class CifarStore(RangeStore):
         Class names are read from ``batches.meta.txt`` (CIFAR-100: ``fine_label_names.txt``) in the same directory.
     """
 
-    block = CifarOptions
+    options_class = CifarOptions
     title = "a batch of CIFAR"
     gzipped = True
 

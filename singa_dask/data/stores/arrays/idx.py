@@ -44,7 +44,7 @@ class IdxStore(ColumnStore):
         A header or a length is wrong, or the number of labels differs from the number of images.
     """
 
-    block = IdxOptions
+    options_class = IdxOptions
     magic = BYTE_MAGIC
     title = "an idx file"
     gzipped = True

@@ -131,7 +131,7 @@ class NpyStore(ColumnStore):
         A file is damaged or truncated, has no numbers, or has a wrong number of labels.
     """
 
-    block = NpyOptions
+    options_class = NpyOptions
     magic = NPY_MAGIC
     title = "an npy file"
     gzipped = True

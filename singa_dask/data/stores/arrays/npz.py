@@ -58,7 +58,7 @@ class NpzStore(ColumnStore):
     archive. For other archives, `check_whole` compares the checksums.
     """
 
-    block = LabelOptions
+    options_class = LabelOptions
     title = "an npz file"
     suffixes = (".npz",)
     damage = (*NPY_DAMAGE, zipfile.BadZipFile)

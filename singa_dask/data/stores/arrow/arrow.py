@@ -43,7 +43,7 @@ class ArrowStore(RangeStore):
     they are flat arrays of uint8.
     """
 
-    block = LabelOptions
+    options_class = LabelOptions
     magic = ARROW_MAGIC
     title = "an Arrow IPC file"
     suffixes = (".arrow", ".feather")

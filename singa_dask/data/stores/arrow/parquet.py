@@ -62,7 +62,7 @@ class ParquetStore(RangeStore):
     Feather, other Arrow files and streams, and ORC are read as Parquet in memory.
     """
 
-    block = ParquetOptions
+    options_class = ParquetOptions
     write_options = ("block_bytes", "compression", "class_names", "table_facts")
     magic = PARQUET_MAGIC
     title = "a Parquet file"

@@ -54,7 +54,7 @@ class ImageFileOptions(ImageOptions, StoreOptions):
 class _ImageStore(Store):
     """Image files, with or without labels. Small files are slow to read: consider converting them."""
 
-    block = ImageFileOptions
+    options_class = ImageFileOptions
     holds = "images"
     reads_labels_alone = True
 
@@ -217,7 +217,7 @@ class ImageFolderStore(_ImageStore):
     files that are not images, and folders without images. The URL of an image is a store with one record.
     """
 
-    block = ImageFolderOptions
+    options_class = ImageFolderOptions
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
@@ -309,7 +309,7 @@ class ImageListStore(_ImageStore):
     Labels are integers or class names. If ``classes`` is not set, class names are numbered in sorted order.
     """
 
-    block = ImageListOptions
+    options_class = ImageListOptions
 
     def list_file(self) -> str:
         return self.url

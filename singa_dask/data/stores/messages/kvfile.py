@@ -168,7 +168,7 @@ class KVFileStore(RangeStore):
         an error only if the incomplete rest is longer than a record can be.
     """
 
-    block = KVFileOptions
+    options_class = KVFileOptions
     write_options = ("keys",)
     title = "a key-value file"
     suffixes = (".bin", ".dat", ".kvfile")

@@ -242,7 +242,7 @@ class LMDBStore(RangeStore):
         for images are set, but the records are not images.
     """
 
-    block = LMDBOptions
+    options_class = LMDBOptions
     write_options = ("records_per_value", "class_names")
     title = "an LMDB file"
     suffixes = (".lmdb", ".mdb")

@@ -215,7 +215,7 @@ class TarStore(RangeStore):
         A header is damaged, the file is truncated, or files with the same key are not adjacent.
     """
 
-    block = TarOptions
+    options_class = TarOptions
     title = "a tar"
     gzipped = True
     holds = "images"

@@ -172,7 +172,7 @@ class TFRecordStore(RangeStore):
         The file is truncated or empty, a checksum is wrong, or a message is not an Example with an image.
     """
 
-    block = TFRecordOptions
+    options_class = TFRecordOptions
     title = "a TFRecord file"
     gzipped = True
     suffixes = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")

@@ -187,7 +187,7 @@ class JsonLinesStore(PartStore):
         record.
     """
 
-    block = JsonLinesOptions
+    options_class = JsonLinesOptions
     table_format = "jsonl"
     column_options = ("features", "label")
     suffixes = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")

@@ -80,7 +80,7 @@ class TableStore(PartStore):
         value.
     """
 
-    block: ClassVar[type[StoreOptions]] = TableOptions
+    options_class: ClassVar[type[StoreOptions]] = TableOptions
     block_options: ClassVar[tuple[str, ...]] = (
         "features", "label", "target", "categories", "has_label", "block_bytes", "weight", "texts", "quotes", "split",
         "lags",

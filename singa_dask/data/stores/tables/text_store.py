@@ -57,7 +57,7 @@ class TextStore(PartStore):
         invalid record.
     """
 
-    block = TextOptions
+    options_class = TextOptions
     write_options = ("separator",)
     holds = "text"
     table_format = "csv"

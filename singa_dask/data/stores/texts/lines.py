@@ -33,7 +33,7 @@ class LineStore(RangeStore):
     would need more than 256 MiB.
     """
 
-    block = LineOptions
+    options_class = LineOptions
     # these records are for custom parsers, so the store is not offered as a source
     is_source = False
     block_options = ("block_bytes",)

@@ -1,9 +1,9 @@
-"""Blocks: the keys of a job file that registered classes declare with ``block = XConf``."""
+"""Options that registered classes declare with ``options_class = XConf``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import ValidationError
 
@@ -14,14 +14,31 @@ from singa_dask.registry import Registry
 B = TypeVar("B", bound=Conf)
 
 
-def blocks_of(registry: Registry[Any]) -> dict[str, type[Conf]]:
-    """Return the blocks that the classes of a registry declare, by key."""
-    blocks: dict[str, type[Conf]] = {}
+class HasOptions:
+    """Base of the classes that declare options, such as layers, updaters and stores.
+
+    Attributes
+    ----------
+    options_class : type of Conf or None
+        Class of the options, if there are any. In a job file they are the block ``options_class.block_key``.
+    """
+
+    options_class: ClassVar[type[Conf] | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "block" in vars(cls):  # its name until version 0.2
+            raise TypeError(f"{cls.__name__}.block has no effect. Write options_class = ...")
+
+
+def options_classes(registry: Registry[Any]) -> dict[str, type[Conf]]:
+    """Return the classes of options that the classes of a registry declare, by the key of their block."""
+    found: dict[str, type[Conf]] = {}
     for cls in registry.classes():
-        block: type[Conf] | None = getattr(cls, "block", None)
-        if block is not None:
-            blocks.setdefault(block.block_key, block)
-    return blocks
+        options: type[Conf] | None = getattr(cls, "options_class", None)
+        if options is not None:
+            found.setdefault(options.block_key, options)
+    return found
 
 
 def block_value(block: Conf | Mapping[str, Any] | None, key: str, default: Any = None) -> Any:
@@ -29,20 +46,20 @@ def block_value(block: Conf | Mapping[str, Any] | None, key: str, default: Any =
     return block.get(key, default) if isinstance(block, Mapping) else getattr(block, key, default)
 
 
-def required_keys(block: type[Conf]) -> list[str]:
-    """Return the keys of a block that have no default."""
-    return [key for key, field in block.model_fields.items() if field.is_required()]
+def required_keys(options: type[Conf]) -> list[str]:
+    """Return the options that have no default."""
+    return [key for key, field in options.model_fields.items() if field.is_required()]
 
 
-def read_options(block: type[Conf], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate the values of a block, and return them with defaults.
+def read_options(options_class: type[Conf], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate options, and return them with defaults.
 
     Raises
     ------
     ConfigError
         Lists all wrong values and unknown keys.
     """
-    return dict(checked_block(block, options))
+    return dict(checked_block(options_class, options))
 
 
 def checked_block(kind: type[B], value: Any, above: tuple[str, ...] = ()) -> B:
