@@ -114,7 +114,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
 
     @classmethod
     def arranged(cls, data: dict[str, Any], context: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
-        """Move options that only some formats have into ``user_conf``, and check it if the job sets the format."""
+        """Move options of the format into ``user_conf``, and validate them if the job sets the format."""
         store, given = STORES.get(str(data.get("backend"))), data.get("user_conf")
         takers = [store] if store else STORES.classes()
         options = {key for each in takers for key in each.option_names()} - cls.model_fields.keys()
