@@ -21,8 +21,9 @@ class Connection(enum.Enum):
 class Traits:
     """Properties that a layer class declares. Subclasses inherit them.
 
-    The plan of a net reads the traits of the class. `Layer.setup` may then replace traits of its instance that depend
-    on its options, such as ``params``.
+    A net is planned with the traits of the class. An instance may replace traits that depend on its options, except
+    ``n_sources``, ``reads_beside``, ``steps`` and ``takes_mask``; its role may become "loss" or "output". `Layer.setup`
+    may leave out the last ``params``.
 
     Attributes
     ----------

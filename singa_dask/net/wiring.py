@@ -9,10 +9,13 @@ from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, Param,
 from singa_dask.layers.feedback import Feedback
 from singa_dask.layers.forwarding import Forwarding
 from singa_dask.layers.metrics import Metrics
-from singa_dask.layers.traits import Consumed
+from singa_dask.layers.traits import Consumed, Traits
 from singa_dask.net.nodes import Node, NodeOutput
 from singa_dask.net.proportions import check_equal_parts
 from singa_dask.ops.contract import Ops
+
+# traits that the plan of a net reads from the class, so that an instance cannot change them
+PLANNED = ("n_sources", "reads_beside", "steps", "takes_mask")
 
 
 class Wiring:
@@ -128,18 +131,27 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
         raise ConfigError(Problem(("srclayers", masks[0]), f"{kind} takes no PaddingMask. Leave it out."))
     layer.sources, layer.ops, layer.metrics = list(sources), ops, Metrics(ops)
     layer.setup()
-    if message := _mistake(layer):
+    if message := _mistake(layer, traits.params):
         raise ConfigError(Problem(("type",), f"{kind}: {message}"))
     if len(layer.conf.param) > (index := len(layer.params)):
         message = f"there is no {traits.params[index]!r} to describe. Does the layer have bias_term: false?"
         raise ConfigError(Problem(("param", index), message))
     for i, source in enumerate(layer.sources if traits.role != "connection" else ()):
-        source.consumed_as |= traits.consumed(i)
+        source.consumed_as |= layer.traits.consumed(i)
 
 
-def _mistake(layer: Layer) -> str:
-    """Return an error message if `Layer.setup` has not added all params of the traits; otherwise empty."""
-    message = ""
+def _mistake(layer: Layer, params: Sequence[str]) -> str:
+    """Return a message if `Layer.setup` did not add the params of the traits, or changed fixed traits; else empty.
+
+    ``params`` are the names in the traits before `Layer.setup`.
+    """
+    message, own = "", layer.traits
+    for name, value in _planned(type(layer).traits).items():
+        if _planned(own)[name] != value:
+            message = f"it changes the trait {name} to {getattr(own, name)!r}, but nets are planned with {value!r}, the"
+            message += " trait of its class. Write a class for each."
+    if own.params != params[: len(own.params)]:
+        message = f"setup() changes the names of params from {params} to {own.params}. It may only leave out the last."
     for name in layer.traits.params[len(layer.params) :]:
         if getattr(layer, name, layer) is not None:
             message = f"its traits name the param {name!r}, which setup() does not add. Add it, or set it to None."
@@ -147,6 +159,12 @@ def _mistake(layer: Layer) -> str:
         if isinstance(value, Param) and value not in layer.params:
             message = f"self.{name} is a Param that nobody updates. Create it by add_param, and name it in the traits."
     return message
+
+
+def _planned(traits: Traits) -> dict[str, object]:
+    """Return the traits that the plan of a net reads; it treats the roles "", "loss" and "output" alike."""
+    role = "" if traits.role in ("loss", "output") else traits.role
+    return {"role": role, **{name: getattr(traits, name) for name in PLANNED}}
 
 
 def pass_on_reads(layers: Sequence[Layer]) -> None:

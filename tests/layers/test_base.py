@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
+from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Connection, Context, Feature, Layer, Speed, Traits
 from singa_dask.layers.neuron import InnerProduct
 from singa_dask.net import memory, wiring
@@ -124,6 +128,31 @@ def test_a_param_that_the_traits_do_not_name_is_refused() -> None:
     layer = Unnamed(LayerConf.model_validate({"name": "mine", "type": "Unnamed"}), Context())
     with pytest.raises(TypeError, match=r"Unnamed adds a param that its traits do not name\. Write Traits"):
         wiring.wire(layer, [], None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"steps": "all"}, "it changes the trait steps to 'all', but nets are planned with 'own'"),
+        ({"role": "unsupervised"}, "it changes the trait role to 'unsupervised', but nets are planned with ''"),
+        ({"params": ("b",)}, r"setup\(\) changes the names of params from \('a', 'b'\) to \('b',\)"),
+        ({"params": ("a",), "role": "loss", "consumes": ("labels",)}, ""),
+    ],
+)
+def test_traits_that_setup_changes(changes: dict[str, Any], words: str) -> None:
+    class Changing(Layer):
+        traits = Traits(params=("a", "b"))
+
+        def setup(self) -> None:
+            self.traits = self.traits.replace(**changes)
+            for _ in self.traits.params:
+                self.add_param((2,))
+
+    layer = Changing(LayerConf.model_validate({"name": "mine", "type": "Changing"}), Context())
+    source = Feature((3, 2))
+    with pytest.raises(ConfigError, match=words) if words else contextlib.nullcontext():
+        wiring.wire(layer, [source], None)
+    assert source.consumed_as == (set() if words else {"labels"})
 
 
 def test_a_subclass_with_code_of_its_own_says_what_that_permits() -> None:
