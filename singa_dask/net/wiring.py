@@ -141,7 +141,7 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
 
 
 def _mistake(layer: Layer, params: Sequence[str]) -> str:
-    """Return a message if `Layer.setup` did not add the params of the traits, or changed fixed traits; else empty.
+    """Return a message about params or traits that are wrong after `Layer.setup`; empty if there are none.
 
     ``params`` are the names in the traits before `Layer.setup`.
     """
