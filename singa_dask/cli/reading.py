@@ -174,7 +174,7 @@ def numbers(option: str, text: str | None, separator: str, example: str) -> list
 
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
     """Read ``KEY=VALUE`` texts; values are YAML, as in a job file."""
-    from singa_dask.conf.yaml_text import read_plain
+    from singa_dask.conf.files.yaml_text import read_plain
 
     pairs: dict[str, Any] = {}
     for text in texts:

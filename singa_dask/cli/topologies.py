@@ -13,7 +13,7 @@ import click
 from singa_dask import fs
 from singa_dask.cli import job
 from singa_dask.conf import JobConf, JobFile, Phase
-from singa_dask.conf.cluster_file import cluster_text
+from singa_dask.conf.files.cluster_file import cluster_text
 from singa_dask.conf.metrics import FREQUENCIES, is_less_better, split_metric
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checks import count_steps

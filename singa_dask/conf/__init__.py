@@ -1,15 +1,11 @@
-"""Models of a job, rules that check it, and the reader of job files.
+"""Models of a job, and rules that check it. `files` reads the job files.
 
 Common to all models
-    `base`: the class `Conf`. `kinds`: types of values. `blocks`: the keys that registered classes declare. `parts`:
-    models that name a registered class. `mistakes`: messages. `foreign_names`: names that other programs use.
+    `base`: the class `Conf`. `kinds`: types of values. `options`: the options that registered classes declare. `parts`:
+    models that name such a class. `mistakes`: messages. `foreign_names`: names that other programs use.
 Models
-    `job`: a whole job. `cluster`, `updater`, `net`, `layer`, `metrics`, `profile`: parts of a job. `wiring_rules`:
-    checks of the sources of layers.
-Job files
-    `jobfile`: reads a file. `tree`: the values of a file with their places (line and column). `yaml_text`: YAML.
-    `singa_text`, `singa_job`, `singa_rules`: SINGA's own format. `layer_blocks`, `cluster_file`, `overrides`: changes
-    of the tree. `redacted_text`: hides secrets. `warnings`: finds likely mistakes in a valid job.
+    `job`: a whole job. `cluster`, `updater`, `net`, `layer`, `metrics`, `profile`: its parts. `wiring_rules`: checks of
+    the sources of layers. `warnings`: likely mistakes in a valid job.
 Documentation and editors
     `describe`: describes a part. `json_schema`: the schema of job files. `nn_stub`: types of `singa_dask.nn`.
 
@@ -23,8 +19,8 @@ from singa_dask.lazy import lazy_names
 if TYPE_CHECKING:
     from singa_dask.conf.base import Conf
     from singa_dask.conf.cluster import ClusterConf
+    from singa_dask.conf.files.jobfile import JobFile, load, loads
     from singa_dask.conf.job import JobConf
-    from singa_dask.conf.jobfile import JobFile, load, loads
     from singa_dask.conf.json_schema import schema
     from singa_dask.conf.layer import InitConf, LayerConf, ParamConf, Phase
     from singa_dask.conf.net import NetConf
@@ -52,7 +48,7 @@ __getattr__ = lazy_names(
         "base": ["Conf"],
         "cluster": ["ClusterConf"],
         "job": ["JobConf"],
-        "jobfile": ["JobFile", "load", "loads"],
+        "files.jobfile": ["JobFile", "load", "loads"],
         "json_schema": ["schema"],
         "layer": ["InitConf", "LayerConf", "ParamConf", "Phase"],
         "net": ["NetConf"],

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-from singa_dask.conf import layer_blocks
 from singa_dask.conf.base import Conf
+from singa_dask.conf.files import layer_blocks
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.options import options_classes
 from singa_dask.conf.parts import PartConf

@@ -14,7 +14,7 @@ import numpy as np
 
 from singa_dask import fs
 from singa_dask.conf import JobConf
-from singa_dask.conf.yaml_text import read_plain
+from singa_dask.conf.files.yaml_text import read_plain
 from singa_dask.data.stores.training_knowledge import Learned
 from singa_dask.data.tables.scaling import Scaling
 from singa_dask.errors import ConfigError

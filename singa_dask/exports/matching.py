@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask.conf.yaml_text import dump
+from singa_dask.conf.files.yaml_text import dump
 from singa_dask.exports.torch_layers import TORCH_GATES
 from singa_dask.layers import Layer, Param
 from singa_dask.layers.conv import Convolution, ConvTranspose

@@ -15,7 +15,7 @@ import numpy as np
 from distributed import Client
 
 from singa_dask import fs
-from singa_dask.conf.yaml_text import read_plain
+from singa_dask.conf.files.yaml_text import read_plain
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.jobs.checks import check, complete
 from singa_dask.jobs.job import Job, as_job

@@ -11,7 +11,7 @@ from typing import Any
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, JobFile, loads
 from singa_dask.conf import load as load_file
-from singa_dask.conf.yaml_text import dump
+from singa_dask.conf.files.yaml_text import dump
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checks import check, complete, warnings_on
 from singa_dask.jobs.net_values import HERE, plain_values

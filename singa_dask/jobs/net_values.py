@@ -9,10 +9,10 @@ from typing import Any
 
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import Conf, LayerConf
+from singa_dask.conf.files.layer_blocks import expand
+from singa_dask.conf.files.tree import TreeMap, plain
+from singa_dask.conf.files.yaml_text import dump, parse
 from singa_dask.conf.foreign_names import suggest_part
-from singa_dask.conf.layer_blocks import expand
-from singa_dask.conf.tree import TreeMap, plain
-from singa_dask.conf.yaml_text import dump, parse
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.torch_objects import advice_on, name_of
 from singa_dask.layers import Layer

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from singa_dask import fs
 from singa_dask.conf import JobConf, JobFile, Phase
-from singa_dask.conf.redacted_text import redact_job
-from singa_dask.conf.yaml_text import read_plain
+from singa_dask.conf.files.redacted_text import redact_job
+from singa_dask.conf.files.yaml_text import read_plain
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.jobs.checks import check, complete, count_steps
 from singa_dask.jobs.datasets.binding import check_names, readers, shown_by_name, with_urls

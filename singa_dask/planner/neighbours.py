@@ -14,7 +14,7 @@ from typing import Any
 
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, loads
-from singa_dask.conf.yaml_text import dump
+from singa_dask.conf.files.yaml_text import dump
 from singa_dask.planner.loop import Loop
 from singa_dask.runtime.planning.thread_limits import limit_process, limit_thread
 

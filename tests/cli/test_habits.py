@@ -95,14 +95,14 @@ def test_a_verb_like_no_other(call: Call) -> None:
 
 @pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
 def test_clusters_of_the_repository_are_in_the_package(call: Call, job: Path, path: Path) -> None:
-    assert path.read_bytes() == (ROOT / "singa_dask" / "conf" / "clusters" / path.name).read_bytes()
+    assert path.read_bytes() == (ROOT / "singa_dask" / "conf" / "files" / "clusters" / path.name).read_bytes()
     by_name, by_file = call("validate", job, "--cluster", path.stem), call("validate", job, "--cluster", path)
     assert by_name.exit_code == 0, by_name.output
     assert by_name.stdout == by_file.stdout
 
 
 def test_no_other_cluster_is_in_the_package() -> None:
-    files = (ROOT / "singa_dask" / "conf" / "clusters").iterdir()
+    files = (ROOT / "singa_dask" / "conf" / "files" / "clusters").iterdir()
     assert sorted(path.name for path in files) == [path.name for path in CLUSTERS]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.conf import yaml_text
+from singa_dask.conf.files import yaml_text
 from singa_dask.conf.job import JobConf
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.errors import DataError

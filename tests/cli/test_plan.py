@@ -15,7 +15,7 @@ from tests.cli.conftest import ROOT, Call
 from tests.planner.fakes import LINK, FakeCosts
 
 WHAT_IF = ["--what-if", "hosts=2,link=1Gbit,cores=2", "--price", 2]
-BROKEN = sorted((ROOT / "tests" / "conf" / "broken").glob("*.yaml"))
+BROKEN = sorted((ROOT / "tests" / "conf" / "files" / "broken").glob("*.yaml"))
 
 
 class MadeUpCosts(FakeCosts):

@@ -13,7 +13,7 @@ from singa_dask.runtime.checkpoints.lookup import find, load_values
 from tests.blobprotos import write_blobprotos
 from tests.cli.conftest import ROOT, Call
 
-CHAIN = ROOT / "tests" / "conf" / "singa" / "chain"
+CHAIN = ROOT / "tests" / "conf" / "files" / "singa" / "chain"
 RECORDS = ROOT / "tests" / "gold" / "data"
 
 

@@ -12,7 +12,7 @@ from tests.cli.conftest import ROOT, Call
 from tests.selection import mostly_long
 
 GOLD = ROOT / "tests" / "gold"
-JOBS = ROOT / "tests" / "conf" / "singa"
+JOBS = ROOT / "tests" / "conf" / "files" / "singa"
 BROKEN = sorted((JOBS / "broken").glob("*.conf"))
 
 

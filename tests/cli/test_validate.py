@@ -16,7 +16,7 @@ from singa_dask.ops import NumpyOps
 from singa_dask.runtime.planning import nets
 from tests.cli.conftest import ROOT, TINY, Call
 
-BROKEN = sorted((ROOT / "tests" / "conf" / "broken").glob("*.yaml"))
+BROKEN = sorted((ROOT / "tests" / "conf" / "files" / "broken").glob("*.yaml"))
 PLACED = re.compile(r"[^:]+\.yaml:\d+:\d+: ")
 
 
@@ -31,7 +31,7 @@ def test_a_broken_job_is_told_with_its_places(call: Call, path: Path) -> None:
 
 @pytest.mark.soak
 def test_a_broken_job_as_a_program() -> None:
-    path = ROOT / "tests" / "conf" / "broken" / "many.yaml"
+    path = ROOT / "tests" / "conf" / "files" / "broken" / "many.yaml"
     done = subprocess.run(
         [sys.executable, "-c", "from singa_dask.cli import main; main()", "validate", str(path)],
         capture_output=True,

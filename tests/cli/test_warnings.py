@@ -20,7 +20,8 @@ from tests.net import jobs
 
 CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name != "cluster")
 GOLD = sorted([*(ROOT / "tests" / "gold").glob("*.yaml"), *(ROOT / "tests" / "gold" / "confs").glob("*.conf")])
-SINGA = sorted(path for path in (ROOT / "tests" / "conf" / "singa").glob("*.conf") if path.stem != "user_parts")
+HERE = ROOT / "tests" / "conf" / "files" / "singa"
+SINGA = sorted(path for path in HERE.glob("*.conf") if path.stem != "user_parts")
 
 
 def told(call: Call, path: Path, *words: str) -> list[str]:

@@ -89,7 +89,7 @@ def write_singas(folder: Path) -> None:
         (folder / "examples" / name).mkdir(parents=True)
     for name in ("train", "test"):
         shutil.copy(GOLD / "data" / f"small_mnist_{name}.bin", folder / "examples" / "mnist" / f"{name}_data.bin")
-    for path in (ROOT / "tests" / "conf" / "singa" / "chain").glob("*.conf"):
+    for path in (ROOT / "tests" / "conf" / "files" / "singa" / "chain").glob("*.conf"):
         shutil.copy(path, folder / "examples" / "rbm")
     job = (GOLD / "confs" / "mlp_sgd.conf").read_text().replace('checkpoint_path: "ckpt/mlp_init.bin"', "")
     job = re.sub(r"data/small_mnist_(\w+)\.bin", r"examples/mnist/\1_data.bin", job)

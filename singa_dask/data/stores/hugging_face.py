@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 
 from singa_dask import fs
-from singa_dask.conf.yaml_text import read_plain
+from singa_dask.conf.files.yaml_text import read_plain
 from singa_dask.data.stores.shards import NUMBERS
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.open_bytes import decode_text

@@ -38,8 +38,8 @@ from pathlib import Path
 from typing import Any
 
 from singa_dask import fs
-from singa_dask.conf.redacted_text import redact_job
-from singa_dask.conf.yaml_text import read_plain
+from singa_dask.conf.files.redacted_text import redact_job
+from singa_dask.conf.files.yaml_text import read_plain
 from singa_dask.errors import ConfigError, DataError, TakenOverError
 from singa_dask.fs.ownership import OWNER, Ownership, has_died, read_owner
 from singa_dask.observe.event_texts import layer_metrics, log_text

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from singa_dask import fs
-from singa_dask.conf.yaml_text import read_plain
+from singa_dask.conf.files.yaml_text import read_plain
 from singa_dask.errors import ConfigError
 from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.files.heartbeat import is_alive

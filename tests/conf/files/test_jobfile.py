@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from singa_dask import conf, layers
-from singa_dask.conf import yaml_text
+from singa_dask.conf.files import yaml_text
+from singa_dask.conf.files.tree import plain
 from singa_dask.conf.json_schema import field_docs
-from singa_dask.conf.tree import plain
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers.neuron import InnerProductConf

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, plain
+from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeEntry, TreeMap, plain
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.redaction import SURROGATE
 

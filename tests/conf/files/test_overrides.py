@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from singa_dask.conf.cluster_file import replace_cluster
-from singa_dask.conf.overrides import apply_set
-from singa_dask.conf.tree import TreeMap, plain
-from singa_dask.conf.yaml_text import parse
+from singa_dask.conf.files.cluster_file import replace_cluster
+from singa_dask.conf.files.overrides import apply_set
+from singa_dask.conf.files.tree import TreeMap, plain
+from singa_dask.conf.files.yaml_text import parse
 from singa_dask.errors import ConfigError
 
 TEXT = """

@@ -15,14 +15,14 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic.fields import FieldInfo
 
 from singa_dask.conf.base import Conf
+from singa_dask.conf.files.singa_rules import DEPRECATED, MnistConf, apply_rules
+from singa_dask.conf.files.singa_text import Word, parse
+from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeEntry, TreeMap, items, show, step
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.kinds import PLACEHOLDERS, RegisteredName
 from singa_dask.conf.layer import LayerConf, ParamConf
 from singa_dask.conf.options import options_classes
 from singa_dask.conf.parts import PartConf
-from singa_dask.conf.singa_rules import DEPRECATED, MnistConf, apply_rules
-from singa_dask.conf.singa_text import Word, parse
-from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, items, show, step
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from singa_dask import conf
 from singa_dask.api import REGISTRIES
-from singa_dask.conf.singa_text import Word, is_singa_text, parse
-from singa_dask.conf.tree import Scalar, TreeMap, items
+from singa_dask.conf.files.singa_text import Word, is_singa_text, parse
+from singa_dask.conf.files.tree import Scalar, TreeMap, items
 from singa_dask.errors import ConfigError
 from singa_dask.inputs.image_preprocess import RGBImageConf
 from singa_dask.inputs.store_conf import StoreConf
@@ -25,11 +25,11 @@ from singa_dask.layers.rbm import RBMConf
 from singa_dask.layers.recurrent import GRUConf
 from singa_dask.training.schedules import InverseConf, LinearConf, StepConf
 from singa_dask.training.updaters import AdamConf, AdamMaxConf
-from tests.conf.test_jobfile import JOBS, OF_JOBS
+from tests.conf.files.test_jobfile import JOBS, OF_JOBS
 from tests.selection import few_examples
 
 HERE = Path(__file__).parent / "singa"
-GOLD = Path(__file__).parents[1] / "gold"
+GOLD = Path(__file__).parents[2] / "gold"
 BROKEN = sorted((HERE / "broken").glob("*.conf"))
 GOOD = [*sorted(HERE.glob("*.conf")), *sorted((GOLD / "confs").glob("*.conf"))]
 

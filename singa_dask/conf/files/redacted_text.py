@@ -7,9 +7,9 @@ import re
 
 import yaml
 
-from singa_dask.conf.singa_text import parse
-from singa_dask.conf.tree import Items, Scalar, Tree, TreeMap
-from singa_dask.conf.yaml_text import composed
+from singa_dask.conf.files.singa_text import parse
+from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeMap
+from singa_dask.conf.files.yaml_text import composed
 from singa_dask.errors import ConfigError
 from singa_dask.redaction import HIDDEN, is_open, redact
 

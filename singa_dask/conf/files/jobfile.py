@@ -13,15 +13,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from singa_dask import fs, modules
-from singa_dask.conf import layer_blocks, singa_job, yaml_text
-from singa_dask.conf.cluster_file import cluster_text, replace_cluster
+from singa_dask.conf.files import layer_blocks, singa_job, yaml_text
+from singa_dask.conf.files.cluster_file import cluster_text, replace_cluster
+from singa_dask.conf.files.overrides import apply_set
+from singa_dask.conf.files.singa_job import list_known_once, merge_own_types
+from singa_dask.conf.files.singa_text import is_singa_text
+from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeMap, child, items, locate, plain, show
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.kinds import BRIEF
 from singa_dask.conf.mistakes import MISPLACED_KEY
-from singa_dask.conf.overrides import apply_set
-from singa_dask.conf.singa_job import list_known_once, merge_own_types
-from singa_dask.conf.singa_text import is_singa_text
-from singa_dask.conf.tree import Items, Scalar, Tree, TreeMap, child, items, locate, plain, show
 from singa_dask.errors import ConfigError, DataError, Mark, Problem
 from singa_dask.paths import PATH_KEYS, expand
 from singa_dask.registry import Registry

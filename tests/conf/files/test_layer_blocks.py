@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from singa_dask.api import REGISTRIES
-from singa_dask.conf import layer_blocks
-from singa_dask.conf.jobfile import JobFile, load, loads
+from singa_dask.conf.files import layer_blocks
+from singa_dask.conf.files.jobfile import JobFile, load, loads
 from singa_dask.errors import ConfigError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HEAD = """
 train_steps: 1
 train_one_batch: {alg: BP}

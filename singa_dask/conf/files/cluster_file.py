@@ -6,8 +6,8 @@ import re
 from importlib import resources
 from pathlib import Path
 
-from singa_dask.conf import yaml_text
-from singa_dask.conf.tree import TreeEntry, TreeMap
+from singa_dask.conf.files import yaml_text
+from singa_dask.conf.files.tree import TreeEntry, TreeMap
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.wording import suggest
 
@@ -27,7 +27,7 @@ def cluster_text(name: str) -> str | None:
     """
     if Path(name).exists() or "/" in name or "." in name:
         return None
-    folder = resources.files("singa_dask") / "conf" / "clusters"
+    folder = resources.files("singa_dask") / "conf" / "files" / "clusters"
     known = sorted(each.name.removesuffix(".yaml") for each in folder.iterdir())
     place, (topology, colon, number) = Mark(f"--cluster {name}"), name.partition(":")
     if topology not in known:

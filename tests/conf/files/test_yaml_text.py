@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.conf.tree import locate, plain
-from singa_dask.conf.yaml_text import dump, parse
+from singa_dask.conf.files.tree import locate, plain
+from singa_dask.conf.files.yaml_text import dump, parse
 from singa_dask.errors import ConfigError
 from tests.selection import few_examples
 

@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
-from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, child, items, named, text
+from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeEntry, TreeMap, child, items, named, text
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.wording import suggest
 

@@ -6,8 +6,8 @@ import copy
 import re
 from collections.abc import Sequence
 
-from singa_dask.conf import yaml_text
-from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, named
+from singa_dask.conf.files import yaml_text
+from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeEntry, TreeMap, named
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.wording import suggest
 

@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from singa_dask.conf.redacted_text import redact_job
+from singa_dask.conf.files.redacted_text import redact_job
 from singa_dask.redaction import HIDDEN
 
 

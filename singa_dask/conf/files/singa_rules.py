@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from singa_dask.conf.base import Conf
+from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeEntry, TreeMap, child, items, locate, named, plain, text
 from singa_dask.conf.kinds import Count, Positive, Size, phase_name, plain_name
 from singa_dask.conf.mistakes import MISPLACED_KEY
-from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, child, items, locate, named, plain, text
 from singa_dask.errors import Mark, Problem
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, items
+from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeEntry, TreeMap, items
 from singa_dask.errors import ConfigError, Mark, Problem
 
 TOKEN = re.compile(
