@@ -1,8 +1,8 @@
 """Models of a job, and rules that check it. `files` reads the job files.
 
 Common to all models
-    `base`: the class `Conf`. `kinds`: types of values. `options`: the options that registered classes declare. `parts`:
-    models that name such a class. `mistakes`: messages. `foreign_names`: names that other programs use.
+    `base`: the class `Conf`. `kinds`: types of values. `parts`: registered classes with options, and models
+    that name them. `mistakes`: messages. `foreign_names`: names that other programs use.
 Models
     `job`: a whole job. `cluster`, `updater`, `net`, `layer`, `metrics`, `profile`: its parts. `wiring_rules`: checks of
     the sources of layers. `warnings`: likely mistakes in a valid job.

@@ -15,8 +15,7 @@ from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.metrics import FREQUENCIES, EarlyStoppingConf, Keep, check_metrics, split_metric
 from singa_dask.conf.mistakes import Finding
 from singa_dask.conf.net import NetConf
-from singa_dask.conf.options import block_value
-from singa_dask.conf.parts import PartConf
+from singa_dask.conf.parts import PartConf, block_value
 from singa_dask.conf.profile import Profile
 from singa_dask.conf.updater import LRGenConf, UpdaterConf
 from singa_dask.conf.wiring_rules import check_phases

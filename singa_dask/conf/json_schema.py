@@ -15,8 +15,7 @@ from pydantic_core.core_schema import ModelSchema
 from singa_dask.conf.base import Conf
 from singa_dask.conf.files import layer_blocks
 from singa_dask.conf.job import JobConf
-from singa_dask.conf.options import options_classes
-from singa_dask.conf.parts import PartConf
+from singa_dask.conf.parts import PartConf, options_classes
 from singa_dask.registry import Registry
 
 

@@ -11,7 +11,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Many, Size, as_list, class_of
 from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.mistakes import Finding
-from singa_dask.conf.options import block_value
+from singa_dask.conf.parts import block_value
 from singa_dask.conf.wiring_rules import check_wiring
 from singa_dask.registry import Registry
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.layer import LayerConf
-from singa_dask.conf.options import block_value, required_keys
-from singa_dask.conf.parts import PartConf
+from singa_dask.conf.parts import PartConf, block_value, required_keys
 from singa_dask.conf.updater import UpdaterConf
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry

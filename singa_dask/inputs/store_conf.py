@@ -9,7 +9,7 @@ from singa_dask import fs
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Count, Field, Many, Positive, RegisteredName, Size
 from singa_dask.conf.mistakes import MISPLACED_KEY, PLAIN, Finding, Mistake
-from singa_dask.conf.options import read_options
+from singa_dask.conf.parts import read_options
 from singa_dask.data.split import SplitConf
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.images.image_decoding import ImageOptions

@@ -11,7 +11,7 @@ from typing import Any
 
 from singa_dask.api import REGISTRIES
 from singa_dask.conf.foreign_names import suggest_part
-from singa_dask.conf.options import required_keys
+from singa_dask.conf.parts import required_keys
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.net_values import layer
 from singa_dask.layers import Layer

@@ -21,8 +21,7 @@ from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeEntry, TreeMap, 
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.kinds import PLACEHOLDERS, RegisteredName
 from singa_dask.conf.layer import LayerConf, ParamConf
-from singa_dask.conf.options import options_classes
-from singa_dask.conf.parts import PartConf
+from singa_dask.conf.parts import PartConf, options_classes
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 

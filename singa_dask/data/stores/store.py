@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from singa_dask import fs
 from singa_dask.conf.base import Conf
-from singa_dask.conf.options import HasOptions, read_options
+from singa_dask.conf.parts import HasOptions, read_options
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.tables.facts import TableFacts
 from singa_dask.data.tables.fill_counts import FillCounts

@@ -16,7 +16,7 @@ from tornado.locks import Lock
 
 from singa_dask import fs
 from singa_dask.conf import JobConf
-from singa_dask.conf.options import read_options
+from singa_dask.conf.parts import read_options
 from singa_dask.errors import DataError, TakenOverError, text_of
 from singa_dask.fs.host_files import Catalog
 from singa_dask.fs.ownership import Ownership
