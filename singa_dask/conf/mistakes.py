@@ -24,9 +24,6 @@ WANTED = {
     "string_type": "text",
     "bool_type": "true or false",
     "list_type": "a list",
-    "dict_type": "a mapping of keys to values",
-    "model_type": "a mapping of keys to values",
-    "model_attributes_type": "a mapping of keys to values",
 }
 BOUNDS = {
     "greater_than": ("more than", "gt"),
@@ -81,9 +78,9 @@ def explain(found: Mapping[str, Any], keys: Collection[str], block: str = "") ->
         return f"expected at least {limits['min_length']} in the list, got {limits['actual_length']}."
     if kind == "string_too_short":
         return "expected a text that is not empty."
+    if kind in ("dict_type", "model_type", "model_attributes_type"):
+        return f"expected a mapping of keys to values, got {shown(value)}.{written_out(block, value)}"
     if kind in WANTED:
-        if kind.startswith("model_") or kind == "dict_type":
-            return f"expected {WANTED[kind]}, got {shown(value)}.{written_out(block, value)}"
         hint = " Put it in quotes." if kind == "string_type" and isinstance(value, (bool, int, float)) else ""
         return f"expected {WANTED[kind]}, got {shown(value)}.{hint}"
     return f"{found['msg']} (got {shown(value)})."

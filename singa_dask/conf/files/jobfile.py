@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from singa_dask import fs, modules
 from singa_dask.conf.files import layer_blocks, singa_job, yaml_text
 from singa_dask.conf.files.cluster_file import cluster_text, replace_cluster
 from singa_dask.conf.files.overrides import apply_set
-from singa_dask.conf.files.singa_job import list_known_once, merge_own_types
+from singa_dask.conf.files.singa_job import merge_own_types
 from singa_dask.conf.files.singa_text import is_singa_text
 from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeMap, child, items, locate, plain, show
 from singa_dask.conf.job import JobConf
@@ -190,7 +190,7 @@ def loads(
         problems += merge_own_types(root, mistakes)
     if problems:
         located = [_locate(root, problem) for problem in problems]
-        raise ConfigError(list_known_once(sorted(located, key=lambda problem: _order(problem, file))))
+        raise ConfigError(_list_known_once(sorted(located, key=lambda problem: _order(problem, file))))
     return JobFile(job, text, root, is_singa)
 
 
@@ -246,3 +246,14 @@ def _order(problem: Problem, file: str) -> tuple[bool, bool, int, int]:
     """Return the sort key of a problem, by which problems of the job file come first."""
     mark = problem.mark or Mark(file)
     return mark.file != file, not mark.line, mark.line, mark.column
+
+
+def _list_known_once(problems: Sequence[Problem]) -> list[Problem]:
+    """Shorten the list of known names in a message if an earlier message has the same list."""
+    seen: set[str] = set()
+    shown = []
+    for problem in problems:
+        head, words, names = problem.message.partition(" Known: ")
+        shown.append(replace(problem, message=f"{head} Known: see above.") if names in seen else problem)
+        seen |= {names} if words else set()
+    return shown

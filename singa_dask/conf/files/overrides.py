@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Sequence
+from typing import NoReturn
 
 from singa_dask.conf.files import yaml_text
 from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeEntry, TreeMap, named
@@ -14,12 +15,8 @@ from singa_dask.wording import suggest
 KEY = r"[^.\[\]=]+(?:\[[^\]]+\])*"
 SET = re.compile(rf"({KEY}(?:\.{KEY})*)=(.*)", re.DOTALL)
 # key -> the key that is removed when it is set
-INSTEAD = {"train_steps": "epochs", "epochs": "train_steps"}
+INSTEAD = {"train_steps": "epochs", "epochs": "train_steps", "threads": "num_openblas_threads"}
 TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
-
-
-class _NoPlace(Exception):
-    """Raised if a path does not exist, with the existing part of the path and the message."""
 
 
 def apply_set(root: TreeMap, text: str, option: str = "--set") -> list[Problem]:
@@ -35,15 +32,20 @@ def apply_set(root: TreeMap, text: str, option: str = "--set") -> list[Problem]:
         return [Problem((), message, place)]
     try:
         value, problems = yaml_text.parse(match[2], place.file, with_lines=False)
-        tokens = [(token[1] is None, token[1] or token[2]) for token in TOKEN.finditer(match[1])]
-        root.entries.pop(INSTEAD.get(match[1], ""), None)
-        _put(root, tokens, value or Scalar(place, None), "")
     except ConfigError as error:
         return [Problem((), f"{problem.message} Put the value in quotes.", place) for problem in error.problems]
-    except _NoPlace as error:
-        shown, message = error.args
-        return [Problem((), message, place, shown)]
+    tokens = [(token[1] is None, token[1] or token[2]) for token in TOKEN.finditer(match[1])]
+    root.entries.pop(INSTEAD.get(match[1], ""), None)
+    try:
+        _put(root, tokens, value or Scalar(place, None), "")
+    except ConfigError as error:
+        return list(error.problems)
     return problems
+
+
+def _refuse(value: Tree, shown: str, message: str) -> NoReturn:
+    """Raise an error for a value whose path exists only up to ``shown``."""
+    raise ConfigError(Problem((), message, value.place, shown))
 
 
 def _put(node: Tree | None, tokens: Sequence[tuple[bool, str]], value: Tree, shown: str) -> Tree:
@@ -57,7 +59,7 @@ def _put(node: Tree | None, tokens: Sequence[tuple[bool, str]], value: Tree, sho
         node = TreeMap(value.place, {})
     if not isinstance(node, TreeMap):
         what = "a list; expected an item, such as [0]" if isinstance(node, Items) else "a value without keys"
-        raise _NoPlace(shown, f"this is {what}.")
+        _refuse(value, shown, f"this is {what}.")
     inner = f"{shown}.{name}" if shown else name
     old = node.entries.get(name)
     inner_node = _put(old.node if old else None, rest, value, inner)
@@ -67,7 +69,7 @@ def _put(node: Tree | None, tokens: Sequence[tuple[bool, str]], value: Tree, sho
 
 def _put_item(node: Tree | None, name: str, rest: Sequence[tuple[bool, str]], value: Tree, shown: str) -> Tree:
     if node is None:
-        raise _NoPlace(shown, f"there is no item {name!r}: the job has no such list.")
+        _refuse(value, shown, f"there is no item {name!r}: the job has no such list.")
     if not isinstance(node, Items):
         node = Items(node.place, [node])
     chosen = [i for i, item in enumerate(node.items) if named(item) == name]
@@ -75,7 +77,7 @@ def _put_item(node: Tree | None, name: str, rest: Sequence[tuple[bool, str]], va
         chosen = [int(name)]
     if not chosen:
         names = {named(item) or str(i) for i, item in enumerate(node.items)}
-        raise _NoPlace(shown, f"there is no item {name!r}. {suggest(name, names)}")
+        _refuse(value, shown, f"there is no item {name!r}. {suggest(name, names)}")
     for i in chosen:
         node.items[i] = _put(node.items[i], rest, value, f"{shown}[{name}]")
     return node

@@ -80,17 +80,6 @@ def _own_types(node: Tree, path: Path) -> Iterator[tuple[Path, str]]:
             yield from _own_types(item, (*path, index))
 
 
-def list_known_once(problems: Sequence[Problem]) -> list[Problem]:
-    """Shorten the list of known names in a message if an earlier message has the same list."""
-    seen: set[str] = set()
-    shown = []
-    for problem in problems:
-        head, words, names = problem.message.partition(" Known: ")
-        shown.append(replace(problem, message=f"{head} Known: see above.") if names in seen else problem)
-        seen |= {names} if words else set()
-    return shown
-
-
 # keys of SINGA that are internal or unused
 INTERNAL: dict[type[Conf], set[str]] = {
     MnistConf: {"kernel", "sigma", "alpha", "beta", "gamma", "resize", "elastic_freq"},

@@ -42,6 +42,12 @@ def test_values_are_yaml() -> None:
     assert (got["gpu"], got["name"]) == ([0, 1], "12")
 
 
+def test_a_key_replaces_the_one_that_it_excludes() -> None:
+    got = changed("epochs=2", "train_steps=3", "num_openblas_threads=4", "threads=5")
+    assert (got["train_steps"], got["threads"]) == (3, 5)
+    assert got.keys().isdisjoint({"epochs", "num_openblas_threads"})
+
+
 def test_blocks_are_made_where_there_are_none() -> None:
     got = changed("updater.rmsprop_conf.rho=0.9", "updater.learning_rate.step_conf.gamma=0.1")
     assert got["updater"]["rmsprop_conf"] == {"rho": 0.9}
