@@ -36,7 +36,7 @@ class HasOptions:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "block" in vars(cls):  # its name until version 0.2
+        if isinstance(vars(cls).get("block"), type):  # its name until version 0.2
             raise TypeError(f"{cls.__name__}.block has no effect. Write options_class = ...")
 
 

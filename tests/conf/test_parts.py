@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 
 from singa_dask import conf
 from singa_dask.conf.kinds import Many, Size
+from singa_dask.conf.parts import Part
 from singa_dask.conf.updater import LRGenConf
 from singa_dask.errors import ConfigError
 from singa_dask.registry import Registry
@@ -108,6 +109,11 @@ def test_without_registries_a_block_is_validated_where_it_is_asked_for() -> None
     assert (path, message) == (("bump_conf",), "expected a mapping of keys to values, got a list.")
     [(path, message)] = mistakes(None, type="Bump", bump={})
     assert (path, message) == (("bump",), "unknown key. Known: base_lr, type, user_conf.")
+
+
+def test_options_by_their_old_name_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"Old\.block has no effect\. Write options_class = "):
+        type("Old", (Part,), {"block": BumpConf})
 
 
 def test_blocks_travel(registries: Any) -> None:

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic.fields import FieldInfo
 
 from singa_dask.conf.base import Conf
-from singa_dask.conf.files.singa_rules import DEPRECATED, MnistConf, apply_rules
+from singa_dask.conf.files.singa_inputs import DEPRECATED, MnistConf
+from singa_dask.conf.files.singa_rules import apply_rules
 from singa_dask.conf.files.singa_text import Word, parse
 from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeEntry, TreeMap, items, show, step
 from singa_dask.conf.job import JobConf

@@ -78,6 +78,28 @@ def named(node: Tree | None) -> str:
     return text(child(node, "name"))
 
 
+def inner(block: TreeMap, key: str) -> TreeMap:
+    """Return the mapping under a key, creating an empty one if necessary."""
+    node = block.entries.setdefault(key, TreeEntry(block.place, TreeMap(block.place, {}))).node
+    return node if isinstance(node, TreeMap) else TreeMap(block.place, {})
+
+
+def set_default(
+    block: TreeMap, key: str, value: bool | int | float | str | list[int], place: Mark | None = None
+) -> None:
+    """Set a key, unless it is set."""
+    at = place or block.place
+    node = Items(at, [Scalar(at, each) for each in value]) if isinstance(value, list) else Scalar(at, value)
+    block.entries.setdefault(key, TreeEntry(at, node))
+
+
+def drop(block: Tree | None, *keys: str) -> None:
+    """Remove keys of a mapping, if it has them."""
+    if isinstance(block, TreeMap):
+        for key in keys:
+            block.entries.pop(key, None)
+
+
 def step(node: Tree | None, key: str | int) -> Tree | None:
     """Return the child under a key. If a node is not a list, its item 0 is the node itself, as in `Many`."""
     if isinstance(node, TreeMap) and isinstance(key, str):
