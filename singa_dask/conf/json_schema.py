@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -130,33 +130,17 @@ def _changed(part: Any, registries: Mapping[str, Registry[Any]]) -> Any:
     return changed
 
 
+@lru_cache(maxsize=256)
 def field_docs(cls: type) -> dict[str, str]:
     """Return the docstrings of the fields that a class itself defines."""
-    lines, _ = inspect.findsource(inspect.getmodule(cls) or cls)
-    return _docs_of_classes("".join(lines))[cls.__qualname__]
-
-
-@lru_cache(maxsize=128)
-def _docs_of_classes(source: str) -> dict[str, dict[str, str]]:
-    """Return the docstrings of fields by the qualified name of their class."""
-    found: dict[str, dict[str, str]] = {}
-
-    def look(node: ast.AST, within: str) -> None:
-        for each in ast.iter_child_nodes(node):
-            if isinstance(each, ast.ClassDef):
-                found[within + each.name] = dict(_docs_in(each))
-                look(each, f"{within}{each.name}.")
-            elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
-                look(each, f"{within}{each.name}.<locals>.")
-            elif isinstance(each, ast.stmt):
-                look(each, within)
-
-    look(ast.parse(source), "")
-    return found
-
-
-def _docs_in(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for field, doc in pairwise(definition.body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant) and isinstance(doc.value.value, str):
-                yield field.target.id, inspect.cleandoc(doc.value.value)
+    [definition] = ast.parse(inspect.cleandoc("\n" + inspect.getsource(cls))).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(doc.value.value)
+        for field, doc in pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(doc, ast.Expr)
+        and isinstance(doc.value, ast.Constant)
+        and isinstance(doc.value.value, str)
+    }
