@@ -18,7 +18,8 @@ def with_names(options: SurveyOptions, place: str, names: Sequence[str]) -> Surv
 
     ``names`` are the columns of the table at ``place``. ``features`` and ``drop`` may also name lags.
 
-    Raises a `ConfigError` for a column that does not exist, and for several columns where one is expected.
+    Raises a `ConfigError` for a column that does not exist, for several columns where one is expected, and for a label
+    or target that ``drop`` names. Patterns in ``drop`` may match labels and targets.
     """
     found: dict[str, Any] = {}
     for option in ("category", "label", "target"):
@@ -27,6 +28,9 @@ def with_names(options: SurveyOptions, place: str, names: Sequence[str]) -> Surv
     lags = LagsConf(columns=predicted, n=options.lags).names if options.lags and predicted else []
     for option in ("drop", "features"):
         found[option] = tuple(resolved(place, names, getattr(options, option), f"--{option}", lags))
+    for each in options.drop:
+        if resolved(place, names, [each], "--drop", lags)[0] in predicted and (each in names or is_position(each)):
+            raise ConfigError(f"{place}: --drop {each}: this column is predicted. Leave it out of --drop.")
     for option in (name for name in ("text", "split_by") if getattr(options, name)):
         given, flag = getattr(options, option), f"--{option.replace('_', '-')}"
         found[option], *others = resolved(place, names, [given], flag)

@@ -37,7 +37,7 @@ def outputs_of(table: TableSurvey, options: SurveyOptions, usable: Sequence[str]
     """
     said = "label" if options.label else "target"
     outputs = [_output(table, table.named[name], "given", said, options) for name in (*options.label, *options.target)]
-    outputs = outputs or [_output(table, *_telling(table, usable), "", options)]
+    outputs = outputs or [_output(table, *_telling(table, usable, options.drop), "", options)]
     if len({each.is_label for each in outputs}) > 1:
         raise DataError(
             f"{table.url}: {outputs[0].name} and {outputs[1].name}: classes and numbers. Expected one kind."
@@ -45,9 +45,9 @@ def outputs_of(table: TableSurvey, options: SurveyOptions, usable: Sequence[str]
     return outputs
 
 
-def _telling(table: TableSurvey, usable: Sequence[str]) -> tuple[ColumnSurvey, str]:
+def _telling(table: TableSurvey, usable: Sequence[str], dropped: Sequence[str]) -> tuple[ColumnSurvey, str]:
     """Return the column whose name means a label, such as "label", and the reason for the choice."""
-    names = [name for name in table.named if name]
+    names = [name for name in table.named if name and name not in dropped]
     labels = labels_among(names) if table.text.get("header", True) else []
     ends = [usable[0], usable[-1]] if usable else []
     # a column "class" may be a feature, such as the class of a passenger

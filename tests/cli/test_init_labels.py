@@ -380,3 +380,14 @@ def test_what_is_no_text_is_of_no_known_format(call: Call) -> None:
     result = call("init", "x.xyz")
     assert result.exit_code == 1
     assert "the text is not UTF-8: byte 3 is 0xc8. Its format is unknown, too." in result.stderr
+
+
+def test_a_dropped_column_is_no_label(call: Call, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("a,b,label\n" + "".join(f"{i * i % 11},{i % 7},{i % 2}\n" for i in range(60)))
+    out = ["-o", tmp_path / "job.yaml"]
+    assert "which column is the label?" in call("init", table, "--drop", "label", *out).stderr
+    for drop in ("label", "last", "3"):
+        said = call("init", table, "--label", "label", "--drop", drop, *out).stderr
+        assert f"{table}: --drop {drop}: this column is predicted. Leave it out of --drop." in said
+    assert call("init", table, "--label", "label", "--drop", "l*,b", *out).exit_code == 0
