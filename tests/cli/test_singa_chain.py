@@ -90,7 +90,7 @@ def test_what_is_not_there_is_told_with_its_place(call: Call) -> None:
     assert call("run", "rbm1.conf", "--quiet", "--set", "train_steps=5").exit_code == 0
     result = call("validate", "rbm2.conf")
     assert result.exit_code == 2
-    assert "steps 5 are there. Name one of these, or train for 20 steps first." in result.stderr
+    assert "steps 5 are there. Name one of them, or train for 20 steps first." in result.stderr
 
 
 @pytest.mark.long

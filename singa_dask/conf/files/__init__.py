@@ -13,3 +13,5 @@ Changes of the tree
 Text to text
     `redacted_text`: hides secrets.
 """
+
+__all__: list[str] = []
