@@ -176,7 +176,7 @@ def predict(
     layer. A SigmoidCrossEntropyLoss has a column with the probability of each label. A net that predicts numbers has a
     column for each target.
 
-    Records go through the test net. They are normalised, and images scaled, like the test net's own records.
+    Records go through the test net. Numbers are normalised and images are scaled as for the test net's own records.
     """
     from singa_dask import fs
     from singa_dask.conf import Phase

@@ -60,7 +60,7 @@ PARTS: dict[str, dict[str, str]] = {
 OWN_LAYER = "An activation is a layer of its own: add one of type ReLU, Sigmoid or Tanh that reads this one."
 LOSS = "A loss is a layer: add one of type SoftmaxLoss or EuclideanLoss to neuralnet."
 UNITS = "Set it in the layer's block: innerproduct_conf: {num_output: N}, or dim_hidden of a recurrent layer."
-# another framework's key -> our possible keys, and advice for places where none of them is allowed
+# key in another framework -> keys with this meaning here, and advice where a job may have none of these keys
 KEYS: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(
         ("lr", "learningrate"),

@@ -83,7 +83,10 @@ def _below(place: str, names: Sequence[str], storage_options: Options) -> Iterat
 
 
 def _entries(place: str, storage_options: Options) -> list[tuple[str, bool]]:
-    """Return (name, is a directory) of the entries of a directory; empty if it does not exist."""
+    """Return the name of each entry of a directory, and whether the entry is a directory.
+
+    If the directory does not exist, the result is empty.
+    """
     try:
         return [entry[:2] for entry in entries(place or ".", storage_options)]
     except DataError as error:

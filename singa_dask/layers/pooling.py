@@ -36,7 +36,7 @@ class PoolingConf(WindowConf):
 class Pooling(Windowed):
     """y (N, C, OH, OW) = the largest value of each window of x (N, C, H, W), or their mean: ``pool`` MAX or AVG.
 
-    Padding is never the largest value. If several values are the largest, the first one, row by row, gets the gradient.
+    Padding is never the largest value. Among equal largest values, the first in row-major order gets the gradient.
     With ``ties: all``, each of them gets the gradient. The mean is the sum of the window's pixels divided by kernel_y
     kernel_x. If ``count_include_pad`` is false, which is the default of CudnnPool, the sum is divided by the number of
     pixels inside the image.
@@ -112,7 +112,7 @@ class GlobalPoolingConf(Conf):
 class GlobalPooling(Layer):
     """y (N, C) = the mean or the largest value of each channel of x (N, C, H, W): ``pool`` AVG or MAX.
 
-    If several values are the largest, the first one, row by row, gets the gradient. The layer follows Lin et al.
+    Among equal largest values, the first in row-major order gets the gradient. The layer follows Lin et al.
     (2014).
     """
 

@@ -71,8 +71,8 @@ def simulate(
     threads : int, optional
         Number of threads of each worker. By default, the number that the runtime would choose.
     trace : bool
-        Whether to return the events of the last step. The simulation then simulates each message, also for many
-        processes.
+        Whether to return the events of the last step. With ``trace``, even a simulation of many processes simulates each
+        message.
 
     Raises
     ------

@@ -60,7 +60,7 @@ def baseline_of(
     train, test = _some(train, limit), _some(test, limit)
     rows, n = np.concatenate([train, test]), len(train)
     if measure:
-        # counts keep their scale: else rare words would be the largest values
+        # counts are not divided by their standard deviation, which would make rare words the largest values
         raw = _bags(features[0], rows, n, measure)
         raw -= raw[:n].mean(axis=0)
         values, new = raw[:n], raw[n:]

@@ -242,7 +242,7 @@ def split_store(survey: RecordSurvey, closed: Store, options: SurveyOptions, fol
         reading |= {"user_conf": {"classes": list(classes)}} if classes else {}
     else:
         backend, suffix, how = "arrow", ".arrow", f"{how}, a copy, {n_bytes / 1e6:.1f} MB in all"
-        # the copy has images of the final size, and its only option is the name of the label
+        # images in the copy have their final size, so the job keeps no option of the data except the name of the label
         label = reading.get("user_conf", {}).get("label")
         reading = {"layout": reading.get("layout"), "user_conf": label and {"label": label}}
 

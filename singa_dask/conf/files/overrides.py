@@ -14,7 +14,7 @@ from singa_dask.wording import suggest
 
 KEY = r"[^.\[\]=]+(?:\[[^\]]+\])*"
 SET = re.compile(rf"({KEY}(?:\.{KEY})*)=(.*)", re.DOTALL)
-# key -> the key that is removed when it is set
+# key that is set -> key that is then removed
 INSTEAD = {"train_steps": "epochs", "epochs": "train_steps", "threads": "num_openblas_threads"}
 TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
 

@@ -112,7 +112,7 @@ class TextCodec:
     def _hugging_face(self) -> Any:
         tokenizer = require("tokenizers", "text", "texts with a tokenizer").Tokenizer.from_str(self.tokenizer)
         tokenizer.no_padding()
-        # the package tokenizers truncates texts before it adds special tokens
+        # the package ``tokenizers`` truncates texts before it adds special tokens
         tokenizer.enable_truncation(self.length)
         return tokenizer
 

@@ -27,8 +27,8 @@ from singa_dask.ops.update_rules import SHIFT, UpdateRule
 # Number of values of one array that a block updates, in kernels for lists of arrays.
 CHUNK = 4096
 
-# These functions keep a NaN as NaN. `times` rounds each product by itself, and is never fused into a sum, so that all
-# kernels of a rule give the same bits.
+# These functions return NaN for NaN. `times` rounds the product before it is added to anything, so that all kernels of
+# an updater give the same bits.
 PREPARED = """
 __device__ float times(float x, float y) { return __fmul_rn(x, y); }
 __device__ double times(double x, double y) { return __dmul_rn(x, y); }

@@ -53,13 +53,13 @@ class SnapshotSchedule:
         self._pause_s = seconds
 
     def end(self, now: float, background_s: float) -> None:
-        """Schedule the next snapshot after a complete one."""
+        """Schedule the next snapshot, because the current snapshot is complete."""
         self._costs.append(self._pause_s + background_s)
         wait_s = snapshot_interval(min(self._costs))
         self._due_at = now + (wait_s if len(self._costs) == N_COSTS else min(wait_s, OFTEN_S))
         self._failed_s = FAILED_S
 
     def fail(self, now: float) -> None:
-        """Schedule the next snapshot after a failed one."""
+        """Schedule the next snapshot, because the current snapshot has failed."""
         self._due_at = now + self._failed_s
         self._failed_s = min(2 * self._failed_s, MAX_FAILED_S)

@@ -44,7 +44,7 @@ from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
 
-# number of records in which decimal commas are detected
+# decimal commas are searched for in this number of records
 SHOWN_ROWS = 1000
 # maximum number of words among numbers that an error names
 MAX_WORDS = 8
