@@ -71,8 +71,8 @@ def simulate(
     threads : int, optional
         Number of threads of each worker. By default, the number that the runtime would choose.
     trace : bool
-        Whether to return the events of the last step. With ``trace``, even a simulation of many processes simulates each
-        message.
+        Whether to return the events of the last step. Each message is then simulated, even if there are many
+        processes.
 
     Raises
     ------
