@@ -111,7 +111,7 @@ async def introduce(wire: Wire, hello: bytes) -> int:
         why = getattr(error, "real_error", None) or "it may belong to another job"
         raise CommError(f"it has closed the connection without an answer: {why}") from error
     if refusal := _note(frame):
-        raise RefusedError(f"it has refused the connection: {refusal.decode(errors='replace')}")
+        raise RefusedError(f"the other side refused the connection: {refusal.decode(errors='replace')}")
     return frame.number
 
 

@@ -209,7 +209,7 @@ class Outbox:
             frame = await wire.read()
             if frame.header:
                 reason = frame.header.decode(errors="replace") if isinstance(frame.header, bytes) else "no reason"
-                raise RefusedError(f"it has refused the connection: {reason}")
+                raise RefusedError(f"the other side refused the connection: {reason}")
             self._n_notes += 1
             self._acknowledge(frame.number)
 

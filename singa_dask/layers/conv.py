@@ -35,8 +35,8 @@ class Convolution(Windowed):
 
     Notes
     -----
-    SINGA's kConvolution uses the horizontal kernel, stride and padding for both axes. This layer uses the sizes of each
-    axis, under all of its names.
+    SINGA's kConvolution uses the horizontal kernel, stride and padding for both axes. This layer uses the sizes of both
+    axes, whichever of their names a job uses.
     """
 
     options_class = ConvolutionConf

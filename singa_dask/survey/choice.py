@@ -168,7 +168,8 @@ def _with_lags(table: TableSurvey, options: SurveyOptions) -> tuple[TableSurvey,
     elif dates and not sorted_by and (blocks := series_in_blocks(dates[0], table.columns)):
         fault = f": {blocks}"
     elif dates and not sorted_by:
-        fault = f": its records are not in the order of {(name := dates[0].name)}. Sort them by it{drop.format(name)}"
+        name = dates[0].name
+        fault = f": its records are not in the order of {name}. Sort them by {name}{drop.format(name)}"
     elif sorted_by and (twice := twice_among(sorted_by.values.to_pylist())):
         said = f"several records have one {(name := sorted_by.name)}, such as {twice}"
         each = series_side_by_side(sorted_by, table.columns)

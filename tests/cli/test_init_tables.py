@@ -501,7 +501,7 @@ def test_the_order_of_dates_of_any_form(call: Call, form: str) -> None:
     Path("job.yaml").unlink()
     table.iloc[::-1].to_csv("x.csv", index=False)
     lags = ("x.csv", "--target", "value", "--lags", 2)
-    said = "its records are not in the order of time. Sort them by it, or pass --drop time if their order is right."
+    said = "its records are not in the order of time. Sort them by time, or pass --drop time if their order is right."
     assert said in refused(call, *lags)
     pd.concat([table, table]).sort_index().to_csv("x.csv", index=False)
     said = f"several records have one time, such as {texts[0]}. Write a table for each series"
@@ -512,7 +512,7 @@ def test_the_order_of_dates_of_any_form(call: Call, form: str) -> None:
 def test_no_time_series(call: Call) -> None:
     SERIES.iloc[::-1].to_parquet("x.parquet", index=False)
     lags = ("x.parquet", "--target", "value", "--lags")
-    assert "its records are not in the order of day. Sort them by it, or" in refused(call, *lags, 2)
+    assert "its records are not in the order of day. Sort them by day, or" in refused(call, *lags, 2)
     SERIES.assign(value_lag1=0).to_parquet("x.parquet", index=False)
     assert "it has a column 'value_lag1' already" in refused(call, *lags, 2)
     assert "it has 60 records. Expected more" in refused(call, *lags, 60)

@@ -326,7 +326,7 @@ def test_lags_are_made_of_the_history(call: Call, series: str) -> None:
 def test_what_is_no_history_is_refused(call: Call, series: str) -> None:
     model = sd.load_model("run")
     for change, said in (
-        (HISTORY[::-1], "its records are not in the order of time. Sort them by it."),
+        (HISTORY[::-1], "its records are not in the order of time. Sort them by time."),
         (HISTORY.drop(columns=series), f"column '{series}' is missing. Columns: "),
         (HISTORY.drop(columns="wind"), "column 'wind' is missing. Columns: "),
         (HISTORY[:2], "2 records. Expected more than 2: "),

@@ -122,7 +122,7 @@ def init(
     if isinstance(surveyed, RecordSurvey) and surveyed.write:
         folder = copies_folder(surveyed.source, folder)
         if fs.exists(fs.absolute(folder)) and not overwrite:
-            raise ConfigError(f"{folder}: exists already. Expected none. Pass --overwrite to replace its files.")
+            raise ConfigError(f"{folder}: exists already. Pass --overwrite to replace its files.")
         surveyed.write(fs.absolute(folder))
     command = shlex.join(["singa-dask", "init", data, *_arguments(options)])
     fs.write_atomic(place, write_job(surveyed, net, out, command, run_tasks is not None))

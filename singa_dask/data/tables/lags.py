@@ -167,7 +167,7 @@ class LagsConf(Conf):
         # the order of strings in unknown formats cannot be checked
         times = next(filter(is_sorted, read), None)
         if read and times is None:
-            raise DataError(f"{where}: its records are not in the order of {self.order}. Sort them by it.")
+            raise DataError(f"{where}: its records are not in the order of {self.order}. Sort them by {self.order}.")
         gaps = gaps_of(times or ())
         if gaps is None:
             return ""

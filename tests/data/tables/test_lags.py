@@ -31,7 +31,7 @@ def test_lags_are_those_of_pandas(n: int) -> None:
 @pytest.mark.parametrize(
     ("frame", "said"),
     [
-        (FRAME[::-1], r"x: its records are not in the order of day. Sort them by it\."),
+        (FRAME[::-1], r"x: its records are not in the order of day. Sort them by day\."),
         (FRAME.assign(day=[f"{day:%d/%m/%Y}" for day in DAYS][::-1]), "not in the order of day"),
         (
             FRAME.assign(day=[1, 2, 3, 3, 4, 5]),

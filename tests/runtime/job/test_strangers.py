@@ -24,7 +24,7 @@ def intrude(driven: Driven, event: dict[str, Any]) -> None:
         for _ in range(3):
             stranger = End(job=driven.job_id, process=1)
             stranger.send(address, update(0, np.ones(1000)))
-            assert "it has refused the connection" in stranger.lost.get(timeout=TIMEOUT_S)[1]
+            assert "the other side refused the connection" in stranger.lost.get(timeout=TIMEOUT_S)[1]
             stranger.close()
     driven.driver.stop()
 
