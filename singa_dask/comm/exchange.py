@@ -70,7 +70,7 @@ class SliceExchange(ABC):
 
     def take(self, message: Message) -> list[Message]:
         """Handle a message with sums from another process; return the messages to send now."""
-        raise CommError(f"{message.kind} from {message.src}: unexpected, because workers of this job send gradients straight to servers.")
+        raise CommError(f"{message.kind} from {message.src}: unexpected: workers send gradients straight to servers.")
 
     def answers(self, message: Message) -> Iterator[tuple[int, int, Any]]:
         """Yield each slice in an answer, with its version and new values.

@@ -78,7 +78,7 @@ def _distinct(values: Array) -> Array:
         return np.unique(values)
     except TypeError as error:
         raise ValueError(
-            "y has missing values, or values of several types. Expected numbers or texts. Leave out records without a y."
+            "y has missing values, or values of several types. Expected numbers or texts. Leave out records without y."
         ) from error
 
 
