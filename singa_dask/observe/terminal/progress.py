@@ -95,7 +95,7 @@ class LinesProgress(Progress):
         line = metrics_line(event, self.n_groups, self._left_s(event))
         if self._n_lines >= FREE_LINES and now - self._said_at < (now - self._began) / FREE_LINES:
             if self._n_lines == FREE_LINES:
-                self.say("From here on, some lines are skipped; metrics.jsonl has all metrics.")
+                self.say("From here on lines are skipped; metrics.jsonl has all.")
                 self._n_lines += 1
             self._left_out[key] = line
             return
