@@ -21,6 +21,7 @@ from singa_dask.conf import JobFile, Phase
 from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES, open_store
+from singa_dask.data.stores.store import check_can_write
 from singa_dask.data.stores.tables.written_columns import read_columns
 from singa_dask.data.tables.fill_counts import FillCounts
 from singa_dask.data.tables.kept_columns import ColumnReading
@@ -555,7 +556,7 @@ class DistributedNet:
             Number of its records.
         """
         backend = to or backend_of(out)
-        _check_writes(backend)
+        check_can_write(backend)
         layers = tuple(layers) or (classifier(self.read.job, phase),)
         out = fs.absolute(out)
         read = (
@@ -589,13 +590,6 @@ class DistributedNet:
 
 
 # -- stores that are written -----------------------------------------------------------------------------------
-
-
-def _check_writes(backend: str) -> None:
-    """Raise a ConfigError if a format cannot be written."""
-    if not STORES.find(backend).can_write():
-        known = [name for name in STORES.names() if STORES.find(name).can_write()]
-        raise ConfigError(f"records cannot be written as {backend}. Known: {', '.join(known)}.")
 
 
 def _url_of_layer(url: str, layer: str, several: bool) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from singa_dask import fs
 from singa_dask.data.convert.source_kinds import kind_options, kinds
-from singa_dask.data.stores.store import STORES, Store
+from singa_dask.data.stores.store import STORES, Store, check_can_write
 from singa_dask.errors import ConfigError
 from singa_dask.wording import suggest
 
@@ -87,6 +87,7 @@ def check_request(request: ConvertRequest) -> None:
     if request.shards < 1:
         raise ConfigError(f"the number of shards is {request.shards}, expected 1 or more.")
     _check_options(request.reading, kind_options(request.kind), f"sources of kind {request.kind}")
+    check_can_write(request.backend)
     options = _writer_options(STORES.find(request.backend))
     _check_options(request.writing, options, f"what is written to {request.destination}")
     _check_shares(request.split)

@@ -451,6 +451,13 @@ STORES = Registry("store backend")
 STORES.base = Store
 
 
+def check_can_write(backend: str) -> None:
+    """Raise a `ConfigError` if records cannot be written in a format."""
+    if not STORES.find(backend).can_write():
+        known = [name for name in STORES.names() if STORES.find(name).can_write()]
+        raise ConfigError(f"records cannot be written as {backend}. Known: {', '.join(known)}.")
+
+
 def backends_holding(records: str) -> list[str]:
     """Return the names of the formats whose ``holds`` equals ``records``."""
     return [name for name in STORES.names() if STORES.find(name).holds == records]

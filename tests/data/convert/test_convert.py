@@ -178,6 +178,7 @@ def test_npz_without_images(tmp_path: Path) -> None:
         ({"kind": "ixd"}, r"unknown kind of source 'ixd'\. Did you mean 'idx'\?"),
         ({"destination": "out.xyz"}, r"out\.xyz: cannot detect the format to write"),
         ({"backend": "arow"}, "unknown store backend 'arow'"),
+        ({"backend": "jsonl"}, r"records cannot be written as jsonl\. Known: arrow, .*, parquet"),
         ({"split": {"a": 0.9, "b": 0.2}}, "sum to at most 1"),
         ({"reading": {"separator": ","}}, "unknown option 'separator' of sources of kind idx"),
         ({"writing": {"compresion": "lz4"}}, "unknown option 'compresion' of what is written.*'compression'"),
