@@ -320,7 +320,7 @@ def write_arrays(url: str, arrays: list[npt.NDArray[Any]], storage_options: fs.O
     """Write the bytes of arrays, one after the other, to a file."""
     with fs.staged(url, storage_options) as path, path.open("wb") as file:
         for array in arrays:
-            np.ascontiguousarray(array).tofile(file)
+            file.write(np.ascontiguousarray(array).data)  # the errors of `tofile` have no errno
 
 
 def read_numbers(url: str, start: int, stop: int, storage_options: fs.Options) -> npt.NDArray[np.int64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import posixpath
+import resource
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from singa_dask.data.convert import tasks
 from singa_dask.data.convert.tasks import Task
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.images import image
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, SingaError
 from tests.contracts.foreign import write_foreign
 from tests.contracts.records import assert_same, floats, pixels, read_all, written
 from tests.converting import convert
@@ -254,6 +255,19 @@ def test_the_mean_of_floats_does_not_depend_on_the_blocks(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("small")
+def test_an_array_that_cannot_be_written_whole_names_the_file_and_the_cause(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+        with pytest.raises(SingaError, match=r"/order: .*File too large$"):
+            tasks.write_arrays(str(tmp_path / "order"), [np.arange(1000)], None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    arrays: list[Any] = [np.arange(6, dtype=np.int32).reshape(2, 3)[:, ::2], np.zeros((0, 2)), np.array(7, np.uint8)]
+    tasks.write_arrays(str(tmp_path / "order"), arrays, None)
+    assert (tmp_path / "order").read_bytes() == np.array([0, 2, 3, 5], np.int32).tobytes() + b"\7"
+
+
 def test_a_target_that_is_not_local(source: str) -> None:
     target = "memory://converted/x.arrow"
     urls = convert("arrow", [source], target, shuffle=1, shards=2, verify=True)
