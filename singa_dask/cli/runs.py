@@ -257,7 +257,9 @@ def describe_topology(topology: Mapping[str, Any]) -> str:
 
 
 def _checkpoints(urls: Mapping[int, str]) -> str:
-    """Return the steps of the checkpoints; if there are many, only the first and last steps."""
+    """Return the steps of the checkpoints, "" if there are none; if there are many, only the first and last steps."""
+    if not urls:
+        return ""
     steps = [str(step) for step in sorted(urls)]
     shown = steps if len(steps) <= 8 else [*steps[:2], "...", *steps[-4:]]
     return f"steps {', '.join(shown)}" if len(steps) != 1 else f"step {steps[0]}"

@@ -169,4 +169,7 @@ def test_a_profiled_run_has_a_table_of_its_layers(trained: Path, call: Call, tmp
 def test_a_run_without_a_summary_was_killed_or_is_elsewhere(trained: Path, call: Call, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(trained, run, ignore=shutil.ignore_patterns("summary.json"))
-    assert call("show", run).stdout.startswith("run: lost: no summary")
+    shutil.rmtree(run / "checkpoint")
+    shown = call("show", run).stdout
+    assert shown.startswith("run: lost: no summary")
+    assert not re.search("^checkpoints ", shown, re.MULTILINE)
