@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from click.testing import CliRunner, Result
 from distributed import Client
 
 from singa_dask.cli import main
-from singa_dask.runtime.job.names import JOBS
+from singa_dask.runtime.job.names import JOBS, this_user
 from tests.runtime.processes import ROOT, program, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -53,6 +54,12 @@ def ask(client: Client, what: Callable[..., Any], *given: Any) -> Any:
 def has_ended(job_id: str, dask_scheduler: Any) -> bool:
     jobs = dask_scheduler.plugins[JOBS]
     return job_id in jobs.history.facts and not jobs.detached.is_detached(job_id)
+
+
+def running(dask_scheduler: Any) -> set[str]:
+    """Return the ids of the running jobs; there is no plugin before the first job."""
+    jobs = dask_scheduler.plugins.get(JOBS)
+    return set(jobs.records) if jobs else set()
 
 
 def driver_pid(job_id: str, dask_scheduler: Any) -> str:
@@ -134,6 +141,22 @@ def test_a_detached_job_that_does_not_fit_is_refused_as_another_is(client: Clien
     assert "2 are ready" in done.stderr
     assert not done.stdout
     assert not (tmp_path / "run/job.yaml").exists()
+
+
+def test_ctrl_c_before_the_id_is_shown_ends_the_job_and_says_who_ended_it(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: float) -> None:
+        wait_until(lambda: bool(ask(client, running) - before), "the job is placed")
+        started.extend(ask(client, running) - before)
+        raise KeyboardInterrupt
+
+    before, started = ask(client, running), list[str]()
+    monkeypatch.setattr("singa_dask.runtime.job.client.detached.pause", interrupt)
+    assert call(*arguments(client, tmp_path / "run", "--detach", steps=100_000)).exit_code == 130
+    (job_id,) = started
+    wait_until(lambda: ask(client, partial(has_ended, job_id)), "the job has ended")
+    assert ask(client, partial(facts_of, job_id))["reason"] == f"killed by {this_user()}"
 
 
 def test_a_run_directory_that_cannot_be_written_is_named_with_the_host(client: Client, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from singa_dask.runtime.job.calls import UNANSWERED, ask_jobs, expecting_answer,
 from singa_dask.runtime.job.client.job_cluster import install_jobs
 from singa_dask.runtime.job.driver.job_run import JobRun
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import Op
+from singa_dask.runtime.job.names import Op, this_user
 
 DETACH_LOOK_S = 0.2
 
@@ -49,10 +49,9 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
                 raise ClusterError(refusal)
             while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
                 pause(DETACH_LOOK_S)
-    except (KeyboardInterrupt, SystemExit):  # stop the job: the user has not seen its id, so cannot stop it later
+    except (KeyboardInterrupt, SystemExit):  # end the job: the user has not seen its id, so cannot stop it later
         with suppress(*UNANSWERED):
-            for _ in range(2):
-                ask_jobs(client, Op.SIGNAL, job_id=run.job_id, name="SIGINT")
+            ask_jobs(client, Op.SIGNAL, job_id=run.job_id, name="SIGKILL", by=this_user())
         raise
     if progress["state"] == "unknown":
         raise ClusterError("the scheduler does not know the job any more. It may have been restarted.")
