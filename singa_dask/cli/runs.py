@@ -257,7 +257,7 @@ def describe_topology(topology: Mapping[str, Any]) -> str:
 
 
 def _checkpoints(urls: Mapping[int, str]) -> str:
-    """Return the steps of the checkpoints, "" if there are none; if there are many, only the first and last steps."""
+    """Return the steps of the checkpoints; of many, only the first and last. Empty without checkpoints."""
     if not urls:
         return ""
     steps = [str(step) for step in sorted(urls)]

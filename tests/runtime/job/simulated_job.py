@@ -84,7 +84,7 @@ class SimulatedJob(SimulatedCluster):
     def _tick(self) -> None:
         for address in dict.fromkeys(self.state.workers):
             if address in self.nodes and self.is_silent(self.nodes[address]):
-                self.deliver(ev.Gone(address, "it has not been heard of for 5 s"))
+                self.deliver(ev.Gone(address, "there has been no heartbeat for 5 s"))
         steps = {}
         for node in self.nodes.values():
             for each in node.hostings.values() if node.works and node.address in self.state.workers else ():

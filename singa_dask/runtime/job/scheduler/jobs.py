@@ -427,7 +427,7 @@ class Jobs(SchedulerPlugin):
             if self._heartbeats.is_silent(address):
                 seconds = self._heartbeats.limit_of(address)
                 if not record.evidence.is_alive(address, now, seconds):
-                    self.handle(job_id, ev.Gone(address, f"it has not been heard of for {seconds:.0f} s"))
+                    self.handle(job_id, ev.Gone(address, f"there has been no heartbeat for {seconds:.0f} s"))
 
     def _tell_steps(self, job_id: str, record: JobRecord) -> None:
         """Publish the steps that came with heartbeats; warn if the job has made no step for long."""
