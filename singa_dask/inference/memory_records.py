@@ -229,16 +229,27 @@ def _one_record(x: Any, facts: TableFacts | None, name: str) -> Any:
         return x if {*facts.features}.isdisjoint(as_spelled([*record], facts.features, name)) else [record]
     if not isinstance(x, Mapping):
         return x
-    single = [
-        column for column, value in x.items() if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__")
-    ]
-    if single and len(single) < len(x):
-        other = next(column for column in x if column not in single)
+    vectors = {*facts.widths}.difference(facts.texts) if facts else set()
+    spelled = as_spelled([str(column) for column in x], facts.features, name) if facts else [*x]
+    single = [column for column, known in zip(x, spelled, strict=True) if _is_one_value(x[column], known in vectors)]
+    # columns that the net does not read may hold anything
+    read = [column for column, known in zip(x, spelled, strict=True) if not facts or known in facts.features]
+    if single and {*single}.issuperset(read):
+        return [x]
+    if single:
+        other = next(column for column in read if column not in single)
         raise DataError(
             f"{name}: {str(single[0])!r} has one value, {str(other)!r} several. Pass a list of values for each column, "
             "or a list of one dict for one record."
         )
-    return [x] if single else x
+    return x
+
+
+def _is_one_value(value: Any, is_vector: bool) -> bool:
+    """Return whether a value of a dict belongs to one record, not to several."""
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        return True
+    return is_vector and np.ndim(next(iter(value), 0.0)) == 0
 
 
 def _wanted(conf: StoreConf, facts: TableFacts | None) -> set[str]:

@@ -199,6 +199,19 @@ def test_one_record(model: sd.Model) -> None:
         model.predict({"spend": 1, "age": [1, 2], "plan": ["basic", "plus"]})
 
 
+def test_one_record_with_a_vector_and_columns_that_are_not_read() -> None:
+    reading = MemoryReading(StoreConf(shape=[4]), TableFacts(("x", "v"), widths={"v": 3}))
+    one = {"x": 7, "v": [1, 2, 3], "user": {"city": "Oslo"}, "tags": []}
+    for record in (one, {**one, "v": np.array([1.0, 2, 3])}):
+        assert reading.records(record).read(0, 1)["data"].tolist() == [[7, 1, 2, 3]]
+    two = reading.records({"x": [7, 8], "v": [[1, 2, 3], [4, 5, 6]], "tags": [[], ["a"]]})
+    assert two.read(0, 2)["data"].tolist() == [[7, 1, 2, 3], [8, 4, 5, 6]]
+    with pytest.raises(DataError, match=r"x: column 'x' is missing. Columns: user, tag, v"):
+        reading.records({"user": {}, "tag": "a", "v": [1, 2, 3]})
+    with pytest.raises(DataError, match="x: 'v' has one value, 'x' several"):
+        reading.records({"x": [7, 8], "v": [1, 2, 3]})
+
+
 def test_fractions_in_a_percent_column_are_warned_of(tmp_path: Path) -> None:
     reading = {"features": ["rate", "x"], "numbers": {"rate": {"unit": "%"}}, "missing": "mean"}
 
