@@ -50,9 +50,10 @@ def survey_arrays(url: str, test_url: str, backend: str, options: SurveyOptions,
     """
     label = options.label[0] if options.label else ""
     if extra := options.of_tables():
-        raise DataError(
-            f"{url}: --{extra.replace('_', '-')} is for tables with named columns, in CSV, Parquet, JSON or Excel."
-        )
+        option = extra.replace("_", "-")
+        message = f"{url}: --{option} is for tables with named columns, in CSV, Parquet, JSON or Excel."
+        # without this option, lists of numbers beside a label are read as arrays
+        raise DataError(f"{message} Pass --backend table, too." if backend == "parquet" else message)
     if len(options.label) > 1:
         raise DataError(f"{url}: --label {' and '.join(options.label)}. Expected one label; tables may have several.")
     backend, reading = _reading_of(url, backend, label)
@@ -74,6 +75,9 @@ def survey_arrays(url: str, test_url: str, backend: str, options: SurveyOptions,
     if len(names) == 1:
         raise DataError(f"{url}: all records are of one class, {names[0]!r}. Expected two classes at least.")
     trouble = label_findings(labels, names, n_records) if labels else []
+    if backend == "parquet" and (others := [name for name in store.other_fields if name != store.label_name]):
+        said = "not read, beside a column of lists. Pass --backend table to read all columns"
+        trouble.append(f"{listed(others)}: {said}")
     if like_ids := ids.names():
         said = "a different whole number in each record, like ids. Remove them from features if they are"
         trouble.append(f"{like_ids}: {said}")

@@ -213,3 +213,14 @@ def test_texts_are_categories_if_each_has_enough_records(n_names: int, n: int, w
     column = ColumnSurvey("street", 1, "string", names)
     assert column.are_categories(n) is wanted
     assert unfit(column, is_wide=False) == ("" if wanted else f"texts, {n_names} different")
+
+
+def test_columns_beside_lists_of_numbers_are_not_left_out_silently(tmp_path: Path, call: Call) -> None:
+    lists, others = [[i % 2, i, 1.0] for i in range(N)], {"balance": [0.5] * N, "grade": [i % 2 for i in range(N)]}
+    path = tmp_path / "lists.parquet"
+    pd.DataFrame({"emb": lists, **others}).to_parquet(path)
+    init = ("init", str(path), "--label", "grade", "-o", str(tmp_path / "job.yaml"))
+    assert "balance: not read, beside a column of lists. Pass --backend table" in call(*init).output
+    assert "Pass --backend table, too" in call(*init, "--overwrite", "--drop", "balance").output
+    pd.DataFrame({"emb": lists, "grade": others["grade"]}).to_parquet(path)
+    assert "not read" not in call(*init, "--overwrite").output
