@@ -48,7 +48,7 @@ def kind_of(column: ColumnSurvey) -> str:
     for other values.
     """
     if column.is_index or not column.name:
-        return "index"
+        return "index" if column.name or len(column.present) else "empty"
     if not len(column.present):
         return "empty"
     if column.is_date:
@@ -125,7 +125,8 @@ def unfit(column: ColumnSurvey, is_wide: bool) -> str:
     In a table of many columns, such as pixels, constant columns are features, too.
     """
     if column.is_index or not column.name:
-        return "index"
+        # a separator at the end of each line makes an empty column without a name
+        return "index" if column.name or len(column.present) else "no values"
     if column.is_date and len(column.present):
         return "" if column.date else "dates: to learn from their parts, set the key dates of the job"
     if column.kind == "vector" and len(column.present):

@@ -323,7 +323,7 @@ def _refuse_before_count(table: TableSurvey, options: SurveyOptions) -> None:
 
 
 def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> Iterator[str]:
-    """Yield warnings about ambiguous numbers, and names that differ only in case or a final full stop."""
+    """Yield warnings about ambiguous numbers, and names that differ only in case, spaces or a final full stop."""
     for each in used:
         if each.example and not each.forms:
             said = f"its points are read as decimal points, as in {each.example}"
@@ -335,7 +335,7 @@ def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> It
     for column, texts, what in columns:
         alike = defaultdict[str, list[str]](list)
         for text in texts:
-            alike[text.removesuffix(".").casefold()].append(repr(text))
+            alike[" ".join(text.removesuffix(".").casefold().split())].append(repr(text))
         if pairs := [" and ".join(each) for each in alike.values() if each[1:]]:
             yield f"{column}: {listed(pairs, 3)} are different {what}"
 

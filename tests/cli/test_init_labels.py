@@ -112,11 +112,11 @@ def test_weights_of_rare_classes_are_proposed_and_alike_names_are_told(call: Cal
     kinds = np.where(np.arange(400) % 20 == 0, "fraud", "calm")
     kinds[1:11] = "Calm"
     random = np.random.default_rng(1)
-    sizes = np.resize(["Large", "small", "LARGE"], 400)
+    sizes = np.resize(["Large", "small", "LARGE", "very  small", "Very small"], 400)
     pd.DataFrame({"a": random.normal(size=400), "size": sizes, "kind": kinds}).to_csv("x.csv", index=False)
     said = call("init", "x.csv", "--label", "kind", "--na-values", "-999,?").output
     assert "kind: 'Calm' and 'calm' are different classes" in said
-    assert "size: 'LARGE' and 'Large' are different categories" in said
+    assert "size: 'LARGE' and 'Large', 'Very small' and 'very  small' are different categories" in said
     assert "--na-values: no column has the value '-999'" in said
     # by scikit-learn, beside the largest class; the classes are in the order of their names
     balanced = compute_class_weight("balanced", classes=np.unique(kinds), y=kinds)
