@@ -323,7 +323,10 @@ def _refuse_before_count(table: TableSurvey, options: SurveyOptions) -> None:
 
 
 def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> Iterator[str]:
-    """Yield warnings about ambiguous numbers, and names that differ only in case, spaces or a final full stop."""
+    """Yield warnings about ambiguous numbers, and about names that are almost equal.
+
+    Such names differ only in case, spaces or a final full stop.
+    """
     for each in used:
         if each.example and not each.forms:
             said = f"its points are read as decimal points, as in {each.example}"
