@@ -86,6 +86,7 @@ def module_job(
     ConfigError
         An argument is missing or wrong.
     """
+    net = module_layer(made, "module")
     for name, value in {"loss": loss, "batchsize": batchsize, "data": data}.items():
         if value is None:
             raise ConfigError(f"train: {name} is missing. A module needs data, loss, batchsize, updater and epochs.")
@@ -105,7 +106,6 @@ def module_job(
         layers.append(layer("RecordInput", name="data", include=include, store_conf=store))
         if use == "target":
             layers.append(layer("TargetInput", name="target", include=include, store_conf=store, size=n_targets))
-    net = module_layer(made, "module")
     net.setdefault("srclayers", ["data"])
     compared = {"srclayers": [net["name"], "data" if use == "label" else "target"], **_loss_layer(loss, use)}
     layers += [net, compared]

@@ -12,8 +12,8 @@ from singa_dask.errors import ConfigError
 
 LAYER = "Put it in a net as a layer, by its class: sd.Net([..., nn.TorchModule(Encoder, dim=64), ...])"
 OBJECT = (
-    "Each process makes its own module, so pass the class, Encoder or nn.TorchModule(Encoder, dim=64), or a function "
-    "that returns the module. To start with its values, call load_state_dict in that function."
+    "Each process creates its own module, so pass {}a function that creates it, calls load_state_dict for its values, "
+    "and returns it."
 )
 LOSS = "Pass the class of the loss, or nn.TorchLoss(torch.nn.CrossEntropyLoss, label_smoothing=0.1)."
 LOADER = "Pass the tensors or arrays themselves: data=(x, y). A job shuffles and batches them, see store_conf."
@@ -27,7 +27,10 @@ def advice_on(value: Any) -> str:
     if isinstance(value, torch.nn.modules.loss._Loss):
         return f" {LOSS}"
     if isinstance(value, torch.nn.Module):
-        return f" {OBJECT}"
+        cls = type(value)
+        # classes of PyTorch, such as Sequential, mean nothing without their arguments
+        named = "" if cls.__module__.partition(".")[0] == "torch" else f"its class, {cls.__name__}, or "
+        return f" {OBJECT.format(named)}"
     if inspect.isclass(value) and issubclass(value, torch.nn.Module):
         return f" {LAYER}."
     if isinstance(value, torch.utils.data.DataLoader | torch.utils.data.Dataset):

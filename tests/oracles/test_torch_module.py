@@ -249,6 +249,32 @@ def test_a_module_is_trained_without_a_job(loss: Any, oracle: Any, tmp_path: Pat
     np.testing.assert_allclose(losses, by_torch(torch_models.Numbers(), loss=oracle), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "door",
+    [
+        lambda made, x, y: sd.train(made, data=(x, y), loss="cross_entropy"),
+        lambda made, x, y: sd.Net([made]),
+        lambda made, x, y: sd.nn.TorchModule(made),
+        lambda made, x, y: sd.SingaClassifier(module=made).fit(x, y),
+    ],
+    ids=["train", "net", "layer", "estimator"],
+)
+def test_a_module_object_is_refused_with_what_to_pass(door: Any) -> None:
+    needed = "a function that creates it, calls load_state_dict for its values, and returns it."
+    with pytest.raises(sd.ConfigError, match=re.escape(f"so pass its class, Numbers, or {needed}")):
+        door(torch_models.Numbers(), *records())
+    with pytest.raises(sd.ConfigError, match=re.escape(f"so pass {needed}")):
+        door(torch.nn.Linear(64, 3), *records())
+
+
+def test_a_function_loads_the_values_of_a_module(tmp_path: Path) -> None:
+    module, file = torch_models.Numbers(start=5), tmp_path / "numbers.pt"
+    torch.save(module.state_dict(), file)
+    layer = sd.nn.TorchModule(torch_models.loaded, file=str(file))
+    losses = train_module(layer, tmp_path / "run", loss="cross_entropy")
+    np.testing.assert_allclose(losses, by_torch(module), rtol=1e-12)
+
+
 @pytest.mark.parametrize("loss", ["mse", mean_error])
 def test_a_module_is_trained_on_targets(loss: Any, tmp_path: Path) -> None:
     y = records()[0].mean(2)[:, :2]
@@ -262,7 +288,6 @@ def test_a_module_is_trained_on_targets(loss: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"made": torch.nn.Linear(64, 3)}, "Each process makes its own module, so pass the class"),
         ({"loss": torch.nn.CrossEntropyLoss()}, "Pass the class of the loss"),
         ({"loss": "mse"}, "loss 'mse' needs floats as y, but y has integers or texts"),
         ({"loss": "crossentropy"}, "unknown loss 'crossentropy'. Expected cross_entropy or mse"),
