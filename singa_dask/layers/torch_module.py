@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import warnings
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.site import LayerSite
 from singa_dask.layers.torch_tensors import LaterValues, call, drawing, import_torch, seed_of, tensor_of, write_grad
 from singa_dask.layers.traits import Traits
+from singa_dask.lazy import require
 from singa_dask.ops.contract import Array
 from singa_dask.wording import listed
 
@@ -218,8 +218,9 @@ class TorchModule(Layer):
             The package onnxscript is missing, or PyTorch cannot export the module.
         """
         torch = self.torch
-        if importlib.util.find_spec("onnxscript") is None:
-            raise ConfigError("PyTorch needs onnxscript for this: pip install onnxscript")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            require("onnxscript", "onnx", "ONNX export of a module of PyTorch")
         self._bind()
         # use two records: from a single one, PyTorch would infer that the number of records is always 1
         inputs = tuple(torch.zeros(2, *each.shape[1:], dtype=self._dtype_of(each)) for each in self.sources)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -164,10 +165,13 @@ def test_pytorch_loads_an_exported_state_dict(tmp_path: Path) -> None:
     assert state["norm.num_batches_tracked"] == 3
 
 
-def test_what_pytorch_cannot_export_is_refused(tmp_path: Path) -> None:
+def test_what_pytorch_cannot_export_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxscript")
     run, _ = train(job("Reading").replace({"train_steps": 1}), tmp_path / "run")
     with pytest.raises(sd.ConfigError, match=r"layer 'net', TorchModule: PyTorch cannot export .*:Reading: "):
+        sd.export(run, tmp_path / "net.onnx")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(sd.ConfigError, match=r"package onnxscript cannot be imported: .* 'singa-dask\[onnx\]'"):
         sd.export(run, tmp_path / "net.onnx")
 
 
