@@ -253,5 +253,6 @@ def _layer_options(
         raise ConfigError(f"--shape: expected sizes like 4x6, got {', '.join(shapes)}.") from None
     sizes = sizes or [(4 * n_steps, 6)] * cls.traits.n_sources[0]
     labelled = ["labels" in cls.traits.consumed(k) for k in range(len(sizes))]
-    labels = [i % (classes or sizes[0][-1]) for i in range(sizes[0][0])] if any(labelled) else None
+    # whether a layer reads labels can depend on its options
+    labels = [i % (classes or sizes[0][-1]) for i in range(sizes[0][0])] if sizes else None
     return {"shapes": sizes, "labels": labels, "fixed": sum(labelled) if fixed is None else fixed, "n_steps": n_steps}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -91,14 +92,14 @@ class TorchLoss(Layer):
 
     def forward(self, phase: Phase) -> None:
         torch, training = self.torch, bool(phase & Phase.TRAIN)
-        *outputs, target = self.sources
-        self.features[0].data = outputs[0].data
-        self._inputs = [tensor_of(each.data) for each in outputs]
-        for x, source in zip(self._inputs, outputs, strict=True):
+        floats = self.sources[:-1] if self.reads_labels else self.sources
+        self.features[0].data = floats[0].data
+        self._inputs = [tensor_of(each.data) for each in floats]
+        for x, source in zip(self._inputs, floats, strict=True):
             x.requires_grad_(training and source.grad is not None)
-        wanted = tensor_of(self.labels(len(outputs))).long() if self.reads_labels else tensor_of(target.data)
+        labels = [tensor_of(self.labels(len(floats))).long()] if self.reads_labels else []
         with torch.set_grad_enabled(training), drawing(seed_of(self.random_key(self.site.batch_shard.index))):
-            loss = self.loss(*self._inputs, wanted, **self.args)
+            loss = self.loss(*self._inputs, *labels, **self.args)
         if loss.ndim:
             raise self.data_error(f"the loss has shape {tuple(loss.shape)}, expected one number.")
         self._loss = loss if training else None
@@ -106,10 +107,10 @@ class TorchLoss(Layer):
 
     def backward(self, phase: Phase) -> None:
         assert self._loss is not None
-        learning = [source for source in self.sources[:-1] if source.grad is not None]
         wanted = [x for x in self._inputs if x.requires_grad]
-        grads = self.torch.autograd.grad(self._loss, wanted, allow_unused=True) if self._loss.requires_grad else ()
+        found = self.torch.autograd.grad(self._loss, wanted, allow_unused=True) if self._loss.requires_grad else ()
         self._loss = None
-        for source, grad in zip(learning, grads or [None] * len(learning), strict=True):
-            assert source.grad is not None
-            write_grad(grad, source.grad)
+        learning = [source.grad for source in self.sources if source.grad is not None]
+        # labels have no gradient
+        for memory, grad in itertools.zip_longest(learning, found):
+            write_grad(grad, memory)

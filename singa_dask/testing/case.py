@@ -81,10 +81,12 @@ class Case(NamedTuple):
         """
         sources = []
         n_fixed = max(self.fixed, self.masked)
+        traits = build(self.kind, len(self.shapes), **(self.conf or {})).traits
         for k, shape in enumerate(self.shapes):
-            learns = k not in without and k < len(self.shapes) - n_fixed
+            has_data = not traits.consumed(k).isdisjoint(("data", "one_hot_index", "raw"))
+            learns = has_data and k not in without and k < len(self.shapes) - n_fixed
             forwards = issubclass(self.cls, Forwarding) and "labels" in self.cls.forwards
-            labels = self.labels if forwards or "labels" in self.cls.traits.consumed(k) else None
+            labels = self.labels if forwards or "labels" in traits.consumed(k) else None
             if forwards and labels is None:
                 labels = [0] * shape[0]
             feature = source(shape, k, kink=self.kink, labels=labels, grad=learns, ops=ops, dtype=dtype)
@@ -96,7 +98,7 @@ class Case(NamedTuple):
                 )
             if self.integers and k >= len(self.shapes) - self.fixed:
                 ops.copy(np.random.default_rng(k).integers(0, self.integers, shape).astype(float), out=feature.data)
-            if self.cls.traits.consumed(k).isdisjoint(("data", "one_hot_index", "raw")):
+            if not has_data:
                 feature.own_data, feature.data = False, None
             feature.n_steps = 1 if k and self.cls.traits.steps == "recurrent" else self.n_steps
             if self.source_steps:
@@ -149,6 +151,21 @@ def source(
     return feature
 
 
+def build(
+    kind: str | type[Layer],
+    n_sources: int,
+    context: Context | None = None,
+    site: LayerSite | None = None,
+    **conf: Any,
+) -> Layer:
+    """Return a layer that is not connected to sources. Its traits depend on its options."""
+    names = [f"src{i}" for i in range(n_sources)]
+    cls = LAYERS.find(kind) if isinstance(kind, str) else kind
+    name = kind if isinstance(kind, str) else kind.__name__
+    made = LayerConf.model_validate({"name": "layer", "type": name, "srclayers": names, **conf})
+    return cls(made, context or InputContext(phase=Phase.TRAIN, dtype=np.dtype(np.float64)), site)
+
+
 def wire(
     kind: str | type[Layer],
     sources: Sequence[Feature],
@@ -160,13 +177,10 @@ def wire(
     **conf: Any,
 ) -> Layer:
     """Return a layer that is ready to run, with random params. It computes all ``n_steps`` time steps."""
-    names = [f"src{i}" for i in range(len(sources))]
-    cls = LAYERS.find(kind) if isinstance(kind, str) else kind
-    name = kind if isinstance(kind, str) else kind.__name__
-    made = LayerConf.model_validate({"name": "layer", "type": name, "srclayers": names, **conf})
     context = context or InputContext(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
     batch = ShardIndex(context.worker, context.n_workers)
-    layer = cls(made, context, LayerSite("layer", batch, feature_shard or ShardIndex(), first_step, n_steps))
+    site = LayerSite("layer", batch, feature_shard or ShardIndex(), first_step, n_steps)
+    layer = build(kind, len(sources), context, site, **conf)
     with _without_data(sources):
         wiring.wire(layer, sources, ops)
     layer.learns = bool(context.phase & Phase.TRAIN)
@@ -243,5 +257,5 @@ def results(
         between()
         backward(layer, run=run)
         arrays |= {f"the gradient of source {k}": each.grad for k, each in enumerate(layer.sources)}
-        arrays |= {f"the gradient of param {each.name!r}": each.grad for each in layer.params}
+        arrays |= {f"the gradient of param {each.name!r}": each.grad for each in layer.params if each.has_grad}
     return {name: np.array(layer.ops.to_host(each)) for name, each in arrays.items() if each is not None}

@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import singa_dask as sd
+from singa_dask.cli import main
+from singa_dask.testing.layer_exam import LAYER_ASPECTS
 from singa_dask.training import BP
 from tests.net.conftest import feed_layer
 from tests.net.jobs import DATA, layer, ready
@@ -24,6 +27,8 @@ __all__ = ["feed_layer"]
 
 STEPS, ROWS, SEED, RATE = 20, 12, 7, 0.05
 PLACE = "tests.oracles.torch_models"
+CONF = '{{"torch{0}_conf": {{"{0}": "tests.oracles.torch_models:{1}"}}}}'
+TARGETS = '{"torchloss_conf": {"loss": "torch.nn:MSELoss", "target": "data"}}'
 
 
 def records(n: int = STEPS * ROWS) -> tuple[Any, Any]:
@@ -173,6 +178,21 @@ def test_what_pytorch_cannot_export_is_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(sd.ConfigError, match=r"package onnxscript cannot be imported: .* 'singa-dask\[onnx\]'"):
         sd.export(run, tmp_path / "net.onnx")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("TorchModule", "--shape", "2x8x8", "--conf", CONF.format("module", "Pooled")),
+        ("TorchLoss", "--shape", "4x3", "--shape", "4x3", "--conf", CONF.format("loss", "weighed")),
+        ("TorchLoss", "--shape", "4x3", "--shape", "4x3", "--conf", TARGETS),
+    ],
+    ids=["module", "loss of labels", "loss of data"],
+)
+def test_the_exam_of_layers_is_passed(args: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(LAYER_ASPECTS, "GPU")  # PyTorch cannot read the memory of a simulated GPU
+    result = CliRunner().invoke(main, ["check", *args])
+    assert result.exit_code == 0, result.output
 
 
 def test_two_processes(tmp_path: Path) -> None:

@@ -27,6 +27,32 @@ class Images(nn.Module):
         return self.last(self.drop(x.flatten(1)))
 
 
+class Pooled(nn.Module):
+    """A frozen convolution, a BatchNorm, a maximum, dropout: what has kinks, no gradient, a state, random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.drop = nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2), nn.Dropout(0.25)
+        self.first.requires_grad_(False)
+        self.last = nn.Linear(32, 3)
+
+    def forward(self, x: Any) -> Any:
+        x = torch.relu(self.norm(self.first(x.unsqueeze(1))))
+        return self.last(self.drop(nn.functional.max_pool2d(x, 2).flatten(1)))
+
+
+class Dense(nn.Module):
+    """Linear layers with a BatchNorm and dropout between them."""
+
+    def __init__(self, inputs: int, outputs: int, hidden: int = 16) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.Linear(hidden, outputs)
+        self.drop = nn.Dropout(0.25)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.drop(torch.relu(self.norm(self.first(x.flatten(1))))))
+
+
 class Layers(nn.Module):
     """Two layers; the first may run twice, once in a checkpoint that runs a backward pass of its own."""
 
