@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import singa_dask as sd
 from singa_dask.cli import main
+from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.testing.layer_exam import LAYER_ASPECTS
 from singa_dask.training import BP
 from tests.net.conftest import feed_layer
@@ -193,6 +194,21 @@ def test_the_exam_of_layers_is_passed(args: tuple[str, ...], monkeypatch: pytest
     monkeypatch.delitem(LAYER_ASPECTS, "GPU")  # PyTorch cannot read the memory of a simulated GPU
     result = CliRunner().invoke(main, ["check", *args])
     assert result.exit_code == 0, result.output
+
+
+def test_a_run_goes_on_with_other_processes(tmp_path: Path) -> None:
+    whole, losses = train(job("Numbers"), tmp_path / "whole")
+    found, last = list[float](), ""
+    for workers, steps in ((1, 7), (2, 14), (1, STEPS)):
+        part = job("Numbers", workers).replace({"train_steps": steps, "checkpoint_freq": 7})
+        run, shown = train(part, tmp_path / f"to{steps}", resume=last or False)
+        assert len(run.summary["topology"]["processes"]) == workers
+        found, last = found + shown, run.url
+    np.testing.assert_allclose(found, losses, rtol=1e-12)
+    wanted, values = (load_values(each) for each in (whole.url, last))
+    assert values.keys() == wanted.keys()
+    for name, stored in values.items():
+        np.testing.assert_allclose(stored.values, wanted[name].values, rtol=0, atol=1e-12)
 
 
 def test_two_processes(tmp_path: Path) -> None:
