@@ -7,7 +7,7 @@ import re
 
 import yaml
 
-from singa_dask.conf.files.singa_text import parse
+from singa_dask.conf.files.singa_text import end_of_scalar, parse
 from singa_dask.conf.files.tree import Items, Scalar, Tree, TreeMap
 from singa_dask.conf.files.yaml_text import composed
 from singa_dask.errors import ConfigError
@@ -16,11 +16,6 @@ from singa_dask.redaction import HIDDEN, is_open, redact
 OPTIONS = "storage_options"
 # an anchor at the start of a YAML scalar, or after its tag
 ANCHOR = re.compile(r"\A(?:!\S*\s+)?(&\S+\s+)")
-
-# one or several quoted texts, or a number or a word
-SINGA_SCALAR = re.compile(
-    r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')(?:(?:\s|\#[^\n]*)*(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))*|[-+.\w]+"""
-)
 
 
 def redact_job(text: str) -> str:
@@ -81,8 +76,7 @@ def _secrets_of_singa(text: str) -> set[tuple[int, int]]:
                 visit(item, key, in_options)
         elif isinstance(node, Scalar) and in_options and not is_open(key, str(node.value)):
             start = starts[node.place.line - 1] + node.place.column - 1
-            if found := SINGA_SCALAR.match(text, start):
-                spans.add(found.span())
+            spans.add((start, end_of_scalar(text, start)))
 
     with contextlib.suppress(ConfigError):
         visit(parse(text, ""), "", False)

@@ -64,6 +64,26 @@ def parse(text: str, file: str) -> TreeMap:
         raise ConfigError(Problem((), "nested too deeply.", Mark(file))) from None
 
 
+def end_of_scalar(text: str, start: int) -> int:
+    """Return where the scalar ends that starts at ``start``.
+
+    A scalar is one or several strings, or a number or word with its sign.
+    """
+    at = end = start
+    kind = None
+    while token := TOKEN.match(text, at):
+        at = token.end()
+        if token.lastgroup == "text":
+            kind, end = "text", at
+        elif token.lastgroup != "space":
+            if kind == "text":  # the strings have ended
+                break
+            end = at
+            if token[0] != "-":
+                break
+    return end
+
+
 def _fail(place: Mark, message: str) -> NoReturn:
     raise ConfigError(Problem((), message, place))
 

@@ -229,10 +229,12 @@ class RangeStore(Store):
             The job for which this thread reads has ended.
         """
         data = self.read_bytes(block_id, again)
-        if not (again or self.is_local or self._has_crc(block_id, summed_bytes(self.ranges(block_id), data))):
+        summed = summed_bytes(self.ranges(block_id), data)
+        if not (again or self.is_local or self._has_crc(block_id, summed)):
             # another connection, or another replica of HDFS, may return the right bytes, which replace cached ones
             data = self.read_bytes(block_id, again=True)
-        self.verify_crc(block_id, summed_bytes(self.ranges(block_id), data))
+            summed = summed_bytes(self.ranges(block_id), data)
+        self.verify_crc(block_id, summed)
         return data
 
     def read_bytes(self, block_id: int, again: bool) -> list[memoryview]:

@@ -43,6 +43,8 @@ layer { store_conf {
   storage_options { secret: "hide1" # why
     'hide2'; region: "eu" token: hide3 }
   storage_options < client { key: 'hide\\'4' } > key: "seen2"
+  storage_options { token: "hide5" ############################################################
+    port: -7 secret: -8 }
 } }
 """
     shown = redact_job(text)
@@ -50,4 +52,6 @@ layer { store_conf {
         text.replace("\"hide1\" # why\n    'hide2'", f'"{HIDDEN}"')
         .replace("hide3", f'"{HIDDEN}"')
         .replace("'hide\\'4'", f'"{HIDDEN}"')
+        .replace('"hide5"', f'"{HIDDEN}"')
+        .replace("-8", f'"{HIDDEN}"')
     )
