@@ -246,7 +246,7 @@ def using(sources: Sequence[Source], registries: Iterable[Names], user: str) -> 
 
 def _conflicts(sources: Sequence[Source]) -> Iterator[Problem]:
     """Yield a problem for each module that is in use in another version."""
-    listed = list(dict.fromkeys(source.name.partition(".")[0] for source in sources))
+    names = [source.name for source in sources]
     for source in sources:
         # another path of the same text is no other version
         same = source._replace(file="")
@@ -256,7 +256,13 @@ def _conflicts(sources: Sequence[Source]) -> Iterator[Problem]:
                 f"{source.file}: {user} runs in this process with another version of it. Rename the file, or wait for "
                 f"the end of {user}."
             )
-            yield Problem(("modules", listed.index(source.name.partition(".")[0])), message)
+            yield _problem(names, source.name, message)
+
+
+def _problem(names: Iterable[str], name: str, message: str) -> Problem:
+    """Return a problem at the entry of ``modules`` with the module ``name``; ``names`` are all modules."""
+    listed = list(dict.fromkeys(each.partition(".")[0] for each in names))
+    return Problem(("modules", listed.index(name.partition(".")[0])), message)
 
 
 def is_loading() -> bool:
@@ -273,9 +279,8 @@ def unload(names: Collection[str], registries: Iterable[Names] = ()) -> None:
             registry.forget(names)
 
 
-def _load_each(names: Iterable[str]) -> Iterator[Problem]:
+def _load_each(names: Sequence[str]) -> Iterator[Problem]:
     """Import modules, and yield each distinct error once: several modules may import the same failing one."""
-    listed = list(dict.fromkeys(name.partition(".")[0] for name in names))
     said = set()
     for name in names:
         try:
@@ -284,7 +289,7 @@ def _load_each(names: Iterable[str]) -> Iterator[Problem]:
             message = _why_not_loaded(error)
             if message not in said:
                 said.add(message)
-                yield Problem(("modules", listed.index(name.partition(".")[0])), message)
+                yield _problem(names, name, message)
 
 
 def _why_not_loaded(error: Exception) -> str:

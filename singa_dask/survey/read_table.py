@@ -1,4 +1,4 @@
-"""Open a table, and read its columns. Of a large table, only some records are read."""
+"""Open a table, and read its columns, but only some records of a large table."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ MIN_PRODUCTS = 1 << 20
 # Name of matrix products, next to the names of cuDNN's plans.
 PRODUCTS = "products"
 # Number of runs in a timed graph; duration of one run in seconds from which a graph has fewer runs; number of
-# launches of the graph, of which the shortest counts.
+# launches of the graph; the time of the shortest launch is used.
 RUNS, LONG_SECONDS, LAUNCHES = 4, 1e-3, 3
 # (dtype, TF32) -> maximum relative error of a result: a few times the error that another order of summation makes.
 # Some engines for large kernels have larger errors, and are rejected.
